@@ -1,0 +1,1 @@
+"""How many tokens should the draft propose? Measure acceptance, then decide."""

@@ -1,0 +1,66 @@
+"""Intervals over prompts.
+
+Tokens of one prompt resemble each other, so they are not independent data: a thousand tokens of one
+prompt are one observation. Every interval here treats the prompt as the unit that was drawn.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+
+class Interval(NamedTuple):
+    """An estimate with the ends of its interval; the ends are nan where one prompt is all there is."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+
+def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
+    """Student's t interval for the mean of one value a prompt.
+
+    values: one finite number for each prompt, at least one. Repeats of a prompt must be averaged first.
+    level: share of such intervals that cover the true mean, in (0, 1).
+    One prompt gives (mean, nan, nan): nothing is known about how prompts differ.
+    Raises ValueError on other input.
+    """
+    return ratio_interval(values, np.ones_like(np.asarray(values, float)), level)
+
+
+def ratio_interval(
+    numerators: Sequence[float], denominators: Sequence[float], level: float = 0.95
+) -> Interval:
+    """Interval for sum(numerators) / sum(denominators), with the prompt as the cluster.
+
+    This is how a rate is pooled (tokens / rounds, accepted / drafted): a mean of the prompts' own ratios
+    would give a short prompt the weight of a long one.
+    numerators, denominators: one finite number a prompt; denominators >= 0 and not all 0.
+    level, one prompt and errors: as in `mean_interval`.
+    Source: Cochran, Sampling Techniques, chapter 6 (linearised variance of a ratio), with n - 1
+    degrees of freedom.
+    """
+    top, bottom = np.asarray(numerators, float), np.asarray(denominators, float)
+    if top.ndim != 1 or top.shape != bottom.shape or top.size == 0:
+        raise ValueError("an interval needs one number for each prompt, and at least one prompt.")
+    if not (np.isfinite(top).all() and np.isfinite(bottom).all()):
+        raise ValueError("the values hold nan or infinity: leave out prompts that measured nothing.")
+    if (bottom < 0).any() or bottom.sum() == 0:
+        raise ValueError("the denominators must be 0 or more, and not all 0.")
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}: use a share between 0 and 1, such as 0.95.")
+    n = len(top)
+    ratio = float(top.sum() / bottom.sum())
+    if n == 1:
+        return Interval(ratio, math.nan, math.nan)
+    residual = top - ratio * bottom  # how much each prompt pulls the ratio away
+    error = math.sqrt(n / (n - 1) * float(residual @ residual)) / float(bottom.sum())
+    half = float(student.ppf((1 + level) / 2, n - 1)) * error
+    return Interval(ratio, ratio - half, ratio + half)

@@ -1,0 +1,173 @@
+"""Execute notebooks cell by cell, and turn them into pages.
+
+`make course` runs the learner's notebooks as they are, edited or not, into a folder of its own;
+the committed ones are never touched.
+"""
+
+import os
+import re
+import sys
+import tempfile
+from html import escape
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python", "pygments_lexer": "ipython3"},
+}
+
+# nbconvert's own page drops a figure's alternative text.
+_TEMPLATE = """{% extends 'index.html.j2' %}
+{% block data_png scoped %}<div class="jp-RenderedImage jp-OutputArea-output">
+<img src="data:image/png;base64,{{ output.data['image/png'] | escape_html }}"
+     alt="{{ (output | get_metadata('alt', 'image/png') or '') | escape_html }}">
+</div>{% endblock data_png %}
+"""
+
+
+def execute(notebook: NotebookNode, folder: Path, label: str, timeout: float = 120) -> NotebookNode:
+    """Run `notebook` in `folder` and store the outputs in it; one line of progress on stderr.
+
+    timeout: seconds a cell may take. Timings and versions are left out of the metadata.
+    Raises ValueError naming the notebook, the cell (counted from 1) and the error.
+    """
+    client = NotebookClient(
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": str(folder)}},
+    )
+    total = len(notebook.cells)
+    with client.setup_kernel():
+        for index, cell in enumerate(notebook.cells):
+            _progress(f"{label}  cell {index + 1} of {total}")
+            try:
+                client.execute_cell(cell, index)
+            except CellExecutionError as error:
+                raise _failed(label, index, f"raised {error.ename}: {error.evalue}") from None
+            except CellTimeoutError:
+                raise _failed(label, index, f"took longer than {timeout:g} s") from None
+            except DeadKernelError:
+                raise _failed(label, index, "ended its kernel: out of memory?") from None
+    _progress(f"{label}  {total} cells", end="\n")
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+    notebook.metadata = nbformat.from_dict(METADATA)
+    return notebook
+
+
+def execute_to(folder: Path, notebooks: Path, timeout: float = 120) -> list[str]:
+    """Execute `notebooks/NN_*.ipynb` into `folder/notebooks/`, pages and an index in `folder/html/`.
+
+    A notebook that fails leaves its earlier page alone and does not stop the others.
+    Returns a sentence for each failure; none means all is well.
+    """
+    failures, done = [], []
+    for path in sorted(notebooks.glob("[0-9][0-9]_*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
+        try:
+            execute(notebook, path.parent, label=path.name, timeout=timeout)
+        except ValueError as error:
+            failures.append(str(error))
+            continue
+        write_atomically(folder / "notebooks" / path.name, nbformat.writes(notebook) + "\n")
+        back = Path(os.path.relpath(notebooks, folder / "html")).as_posix()
+        write_atomically(folder / "html" / f"{path.stem}.html", page(notebook, path.stem, notebooks, back))
+        done.append((path.stem, _title(notebook)))
+    write_atomically(folder / "html" / "index.html", _index(done))
+    return failures
+
+
+def page(notebook: NotebookNode, name: str, notebooks: Path, back: str) -> str:
+    """One notebook as an HTML page; images are embedded, and links lead to the other pages.
+
+    back: the way from the page's folder to `notebooks`, for links to anything else.
+    """
+    from jinja2 import DictLoader
+    from nbconvert import HTMLExporter
+
+    exporter = HTMLExporter(
+        extra_loaders=[DictLoader({"course.html.j2": _TEMPLATE})],
+        template_file="course.html.j2",
+        embed_images=True,
+    )
+    html, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": name, "path": str(notebooks)}})
+
+    def link(match: re.Match) -> str:
+        target = match[1]
+        other = re.fullmatch(r"(\d\d_\w+)\.ipynb(#.*)?", target)
+        return f'href="{other[1]}.html{other[2] or ""}"' if other else f'href="{back}/{target}"'
+
+    return re.sub(r'href="(?!\w+:|#|/)([^"]+)"', link, html)
+
+
+def run_command(folder: Path, notebooks: Path, timeout: float = 120) -> int:
+    """`python -m course_lib run`: the exit status, 1 if a notebook failed; why is on stderr."""
+    failures = execute_to(folder, notebooks, timeout)
+    for failure in failures:
+        print(f"run: {failure}", file=sys.stderr)
+    return int(bool(failures))
+
+
+def paths_in_outputs(notebook: NotebookNode) -> list[tuple[int, str]]:
+    """(cell counted from 1, path) for each output that names a folder of this machine."""
+    here = {str(Path.home()), sys.prefix, tempfile.gettempdir(), str(Path(__file__).resolve().parents[2])}
+    folders = sorted((folder for folder in here if len(folder) > 1), key=len, reverse=True)
+    found = []
+    for number, cell in enumerate(notebook.cells, 1):
+        # The pictures are base64, in which a short path can turn up by chance.
+        text = "\n".join(
+            str({k: v for k, v in o.get("data", {}).items() if not k.startswith("image/")})
+            + str(o.get("text", ""))
+            for o in cell.get("outputs", ())
+        )
+        match = re.search("|".join(rf"(?<![\w/]){re.escape(folder)}/[^\s'\"]*" for folder in folders), text)
+        if match:
+            found.append((number, match[0]))
+    return found
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file under another name, then rename: nobody ever sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _failed(label: str, index: int, what: str) -> ValueError:
+    _progress("", end="\n")
+    return ValueError(f"{label}: cell {index + 1} {' '.join(what.split())}; nothing was written.")
+
+
+def _progress(text: str, end: str = "") -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end=end, file=sys.stderr, flush=True)
+    elif end and text:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _title(notebook: NotebookNode) -> str:
+    match = re.search(r"^# (.+)$", notebook.cells[0].source if notebook.cells else "", re.MULTILINE)
+    return match[1] if match else "Untitled"
+
+
+def _index(done: list[tuple[str, str]]) -> str:
+    items = "\n".join(f'<li><a href="{name}.html">{escape(title)}</a></li>' for name, title in done)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>Notebooks</title>\n'
+        "<style>body{font:18px/1.6 sans-serif;max-width:40em;margin:3em auto;padding:0 1em}"
+        "ul{list-style:none;padding:0}</style></head>\n"
+        f"<body><h1>How many tokens should the draft propose?</h1>\n<ul>\n{items}\n</ul></body>\n</html>\n"
+    )

@@ -1,0 +1,90 @@
+"""Figures with the sentence a screen reader says, and the banner that says how real a number is."""
+
+import io
+from typing import Any
+
+from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, ordered so that neighbours also differ in grey; each comes with its own
+# line and marker, because a printed page and one reader in twelve do not see the colours.
+_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00"]
+_LINES = ["-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1))]
+_MARKERS = ["o", "s", "^", "D", "v", "P"]
+
+_FIDELITY = {
+    "simulated": "SIMULATED: coins and toy distributions, no language model",
+    "recorded": "RECORDED: measured earlier, read from a file",
+    "live": "LIVE: measured now, on this machine",
+}
+
+
+def style() -> None:
+    """Set matplotlib up for the course: legible at half size, readable in grey, small files."""
+    import matplotlib as mpl
+    from cycler import cycler
+
+    mpl.rcParams.update(
+        {
+            "axes.prop_cycle": cycler(color=_COLOURS) + cycler(linestyle=_LINES) + cycler(marker=_MARKERS),
+            "figure.figsize": (7.0, 4.0),
+            "figure.dpi": 100,
+            "figure.constrained_layout.use": True,
+            "font.size": 13,
+            "axes.titlesize": 14,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.alpha": 0.3,
+            "lines.linewidth": 2.0,
+            "lines.markersize": 6,
+            "legend.frameon": False,
+        }
+    )
+
+
+def show(figure: Figure, alt: str) -> None:
+    """Display a figure with its alternative text, then close it.
+
+    alt: one or two sentences that say what is plotted and what it shows, with the numbers. It is
+        the image's alt attribute in HTML and the output's plain text, which is what nbval
+        compares (the picture itself differs from machine to machine).
+    Raises ValueError when alt is too short to say that.
+    """
+    from IPython.display import display
+    from matplotlib import pyplot
+
+    alt = " ".join(alt.split())
+    if len(alt) < 20:
+        raise ValueError(
+            f"the figure's alt text says too little ({alt!r}): what is plotted, and what does it show?"
+        )
+    png = io.BytesIO()
+    figure.savefig(png, format="png", metadata={"Software": None})
+    pyplot.close(figure)  # or the notebook would draw it a second time, without alt text
+    display({"image/png": png.getvalue(), "text/plain": alt}, metadata={"image/png": {"alt": alt}}, raw=True)
+
+
+def banner(fidelity: str, **facts: Any) -> None:
+    """Print one line that says how real the numbers below are.
+
+    fidelity: "simulated", "recorded" or "live". facts: what a reader needs to judge or repeat
+    them, in the order given: the seed, the pair, the device. A recording must name its
+    `machine`, `date` and `command`.
+    Raises ValueError for another fidelity or a recording without those three.
+    """
+    if fidelity not in _FIDELITY:
+        raise ValueError(f"fidelity {fidelity!r} is unknown: use {', '.join(_FIDELITY)}.")
+    missing = [
+        name for name in ("machine", "date", "command") if fidelity == "recorded" and not facts.get(name)
+    ]
+    if missing:
+        raise ValueError(f"a recorded number needs its {', '.join(missing)}: pass them to banner().")
+    print(" · ".join([_FIDELITY[fidelity], *(f"{name} {_fact(value)}" for name, value in facts.items())]))
+
+
+def _fact(value: Any) -> str:
+    return (
+        f"{value:,}"
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000
+        else str(value)
+    )

@@ -151,7 +151,9 @@ def _line(number: str, answer: Any, name: str | None) -> str:
     if name is None and not callable(answer):
         if answer is None or answer is ...:
             return "○ not attempted"
-        return '✗ check needs the function itself, check(name), or a value and its name, check(value, "name").'
+        return (
+            '✗ check needs the function itself, check(name), or a value and its name, check(value, "name").'
+        )
     name = name or getattr(answer, "__name__", "?")
     found = EXERCISES.get((number, name))
     if found is None:

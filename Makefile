@@ -21,7 +21,7 @@ course: setup
 test: setup
 	$(PY) -m ruff check
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS)
-	$(PY) -m pytest -q --nbval --nbval-cell-timeout=120 \
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile --nbval --nbval-cell-timeout=240 \
 		notebooks/[0-9]*.ipynb notebooks/solutions/[0-9]*.ipynb
 
 setup: .venv/installed

@@ -1,0 +1,218 @@
+"""The decoder: rounds of draft and verify, for a batch of prompts, and plain decoding beside it.
+
+Every row holds its text in `sequence` and its length in `length`. The target has always read all of
+a row but its last token; the draft all but its last one or two. From there a round is four steps:
+draft k tokens, verify them in one forward of the target, accept a prefix, add one token of the
+target's own. Sources: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; Chen et al. 2023
+(arXiv 2302.01318), algorithm 2.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from numbers import Integral
+
+import pandas as pd
+import torch
+
+from course_lib.cache import KVCache, forward, forward_hidden
+from course_lib.sampling import GREEDY, Sampling, accept_chance, draw, flip, probabilities, residual
+
+ROUND_COLUMNS = ("row", "round", "start", "drafted", "accepted", "emitted", "proposed")
+
+
+@dataclass
+class Decoded:
+    """New text and the rounds that made it.
+
+    tokens: for each prompt its new tokens; an end-of-text token is kept, as the last.
+    rounds: one line a row and round: row, round, start (index of the round's first token in the row's
+    new text), drafted, accepted, emitted (counts of tokens; emitted is accepted + 1 unless the text
+    ended inside the accepted drafts) and proposed (the drafted token ids).
+    seconds: wall clock, of which prefill_seconds reading the prompts.
+    """
+
+    tokens: list[list[int]]
+    rounds: pd.DataFrame
+    seconds: float
+    prefill_seconds: float
+
+    def tokens_per_round(self) -> float:
+        """Emitted tokens per round and row, over the whole batch (engines: mean acceptance length)."""
+        return float(self.rounds.emitted.sum() / len(self.rounds))
+
+
+def decode(pair, prompts: list[list[int]], k: int, max_new_tokens: int, sampling: Sampling = GREEDY,
+           draft_mode: str = "sample", generator: torch.Generator | None = None) -> Decoded:
+    """Decode speculatively: k drafts a round. The text follows the target's law whatever the draft.
+
+    pair: `pairs.Pair`, both models on one vocabulary. prompts: token ids, one list a row, not empty.
+    k: drafts a round, 0 or more (fewer in a row's last round: max_new_tokens is never overshot).
+    draft_mode: "sample" draws drafts from the draft's law under the same `sampling`; "greedy" takes
+    its likeliest token, so q is a point mass (the default of vLLM, SGLang and llama.cpp).
+    Raises ValueError for bad arguments or a text that would not fit the models' context.
+    """
+    if draft_mode not in ("sample", "greedy"):
+        raise ValueError(f'draft_mode is "sample" or "greedy", not {draft_mode!r}')
+    if not prompts or not all(len(ids) for ids in prompts):
+        raise ValueError("every prompt needs at least one token: leave empty prompts out")
+    vocabulary = pair.target.lm_head.out_features
+    if not all(0 <= token < vocabulary for ids in prompts for token in ids):
+        raise ValueError(f"prompts hold token ids that are not in 0 ... {vocabulary - 1}: encode them with "
+                         "this pair's tokenizer")
+    for name, value, least in (("k", k, 0), ("max_new_tokens", max_new_tokens, 1)):
+        if not isinstance(value, Integral) or value < least:
+            raise ValueError(f"{name} must be a whole number, {least} or more, not {value!r}")
+    longest = max(map(len, prompts)) + max_new_tokens
+    if longest > pair.context:
+        raise ValueError(f"the longest prompt and {max_new_tokens} new tokens make {longest}, and the "
+                         f"models' context is {pair.context}: shorten the prompt or ask for fewer tokens")
+    return _decode(pair, prompts, k, max_new_tokens, sampling,
+                   sampling if draft_mode == "sample" else GREEDY, generator)
+
+
+def decode_plain(pair, prompts: list[list[int]], max_new_tokens: int, sampling: Sampling = GREEDY,
+                 generator: torch.Generator | None = None) -> Decoded:
+    """The target alone, one token a round: the same loop with no draft, for an honest comparison."""
+    return decode(pair, prompts, 0, max_new_tokens, sampling, "sample", generator)
+
+
+@torch.inference_mode()
+def _decode(pair, prompts, k, max_new_tokens, sampling, draft_sampling, generator) -> Decoded:
+    started = time.perf_counter()
+    state = _State(pair, prompts, min(k, max_new_tokens - 1), max_new_tokens)
+    if pair.device.type != "cpu":  # a GPU still works after the call returns
+        torch.accelerator.synchronize(pair.device)
+    prefill_seconds = time.perf_counter() - started
+    texts, records = [[] for _ in prompts], []
+    while len(state.rows):
+        left = torch.tensor([max_new_tokens - len(texts[row]) for row in state.rows], device=pair.device)
+        # The last token of a row always comes from the target, so drafting it would be waste.
+        limit = (left - 1).clamp(max=k)
+        drafts, kept, extra = _round(pair, state, limit, sampling, draft_sampling, generator)
+        going = []
+        for i, row in enumerate(state.rows):
+            new = drafts[i][:kept[i]] + [extra[i]]
+            end = next((n + 1 for n, token in enumerate(new) if token in pair.eos), None)
+            new = new[:end]  # what lies behind an end of text was never said
+            drafted = int(limit[i])
+            records.append((row, state.round, len(texts[row]), drafted, min(kept[i], len(new)), len(new),
+                            tuple(drafts[i][:drafted])))
+            texts[row] += new
+            if end is None and len(texts[row]) < max_new_tokens:
+                going.append(i)
+        state.round += 1
+        state.keep(going)
+    return Decoded(texts, pd.DataFrame(records, columns=ROUND_COLUMNS),
+                   time.perf_counter() - started, prefill_seconds)
+
+
+def _round(pair, state, limit, sampling, draft_sampling, generator):
+    """One round for every row; returns drafts (lists), the number kept and the extra token of each.
+
+    limit: LongTensor [rows], the most drafts each row may keep.
+    """
+    k, every = int(limit.max()), torch.arange(len(limit), device=limit.device)
+    vocabulary = pair.target.lm_head.out_features
+
+    # 1. Draft. First the draft reads what it has not: the last token, and, when the last round kept
+    #    all k, also the k-th draft, which it proposed but never read.
+    drafts, q = [], []
+    if k:
+        logits = pair.draft.lm_head(state.catch_up())
+    for j in range(k):
+        q.append(probabilities(_same_width(logits, vocabulary), draft_sampling))
+        drafts.append(draw(q[-1], generator))
+        if j + 1 < k:
+            logits = forward(pair.draft, drafts[-1][:, None], state.draft_cache)[:, -1]
+    drafts = torch.stack(drafts, 1) if k else limit.new_zeros(len(limit), 0)
+
+    # 2. Verify. One forward over the last token and the k drafts gives k + 1 laws: p[:, j] is the
+    #    law of draft j, and p[:, k] that of the bonus token.
+    logits = forward(pair.target, torch.cat([state.last(), drafts], 1), state.target_cache)
+    p = probabilities(logits, sampling)
+    q = torch.stack([*q, torch.zeros_like(p[:, 0])], 1)  # no draft stands behind the bonus token
+
+    # 3. Accept each draft with chance min(1, p/q), up to the first that fails: the rest was drafted
+    #    behind a token that is not in the text.
+    accepted = flip(accept_chance(p[:, :k], q[:, :k], drafts), generator)
+    kept = accepted.long().cumprod(1).sum(1).minimum(limit)
+
+    # 4. One more token. After a rejection from the residual, for p's remaining mass; after `limit`
+    #    kept drafts from p itself, for nothing was rejected.
+    q_rejected = torch.where((kept < limit)[:, None], q[every, kept], 0.0)
+    extra = draw(residual(p[every, kept], q_rejected), generator)
+
+    # Roll back: each cache ends where the row's last token, which no model has read, begins.
+    state.extend(drafts, kept, extra)
+    return drafts.tolist(), kept.tolist(), extra.tolist()
+
+
+class _State:
+    """The rows still being written: their tokens, their lengths, and both models' caches."""
+
+    def __init__(self, pair, prompts, k, max_new_tokens):
+        self.pair, self.round, self.rows = pair, 0, list(range(len(prompts)))
+        self.length = torch.tensor([len(ids) for ids in prompts], device=pair.device)
+        # A round writes all its drafts before it knows which stay: room for one text and one round.
+        capacity = int(self.length.max()) + max_new_tokens + k
+        self.sequence = torch.zeros(len(prompts), capacity, dtype=torch.long, device=pair.device)
+        for row, ids in enumerate(prompts):
+            self.sequence[row, :len(ids)] = torch.tensor(ids)
+        self.target_cache = KVCache(len(prompts), capacity, pair.device)
+        self.draft_cache = KVCache(len(prompts), capacity, pair.device)
+        self._prefill(pair.target, self.target_cache)
+        if k:
+            self._prefill(pair.draft, self.draft_cache)
+
+    def _prefill(self, model, cache):
+        width = int(self.length.max()) - 1
+        if width:
+            forward_hidden(model, _known(model, self.sequence[:, :width]), cache)
+            cache.lengths = self.length - 1
+
+    def last(self) -> torch.Tensor:
+        """The last token of every row [rows, 1]; the target has read all before it."""
+        return self.sequence.gather(1, self.length[:, None] - 1)
+
+    def catch_up(self) -> torch.Tensor:
+        """Let the draft read every row to its end; return its last hidden state of each [rows, size]."""
+        missing = self.length - self.draft_cache.lengths
+        columns = torch.arange(int(missing.max()), device=missing.device)
+        tokens = self.sequence.gather(1, self.draft_cache.lengths[:, None] + columns)
+        states = forward_hidden(self.pair.draft, _known(self.pair.draft, tokens), self.draft_cache)
+        self.draft_cache.lengths = self.length.clone()  # rows that missed less read padding: take it back
+        return states[torch.arange(len(missing), device=missing.device), missing - 1]
+
+    def extend(self, drafts, kept, extra):
+        columns = torch.arange(drafts.shape[1], device=drafts.device)
+        self.sequence.scatter_(1, self.length[:, None] + columns, drafts)
+        self.sequence.scatter_(1, (self.length + kept)[:, None], extra[:, None])
+        self.length = self.length + kept + 1
+        self.target_cache.lengths = self.length - 1
+        self.draft_cache.lengths = self.draft_cache.lengths.minimum(self.length - 1)
+
+    def keep(self, going: list[int]):
+        """Go on with these rows (indices into the present ones) alone."""
+        if len(going) == len(self.rows):
+            return
+        index = torch.tensor(going, dtype=torch.long, device=self.length.device)
+        self.rows = [self.rows[i] for i in going]
+        self.length, self.sequence = self.length[index], self.sequence[index]
+        self.target_cache.keep_rows(index)
+        self.draft_cache.keep_rows(index)
+
+
+def _known(model, tokens: torch.Tensor) -> torch.Tensor:
+    """Tokens as the model can read them: one that a smaller vocabulary lacks becomes its last. For a
+    draft that costs a guess, never exactness."""
+    return tokens.clamp(max=model.model.embed_tokens.num_embeddings - 1)
+
+
+def _same_width(logits: torch.Tensor, vocabulary: int) -> torch.Tensor:
+    """Draft logits over the target's vocabulary: padding is cut off, and what the draft lacks it
+    never proposes."""
+    if logits.shape[-1] >= vocabulary:
+        return logits[..., :vocabulary]
+    return torch.nn.functional.pad(logits, (0, vocabulary - logits.shape[-1]), value=-torch.inf)

@@ -23,6 +23,13 @@ class Interval(NamedTuple):
     def half_width(self) -> float:
         return (self.high - self.low) / 2
 
+    def __format__(self, spec: str) -> str:
+        """f"{interval:.2f}" is "3.76 ± 0.95": both numbers in the format given; "± ?" for one prompt."""
+        if not spec:
+            return str(self)
+        half = format(self.half_width, spec.replace("+", "")) if math.isfinite(self.half_width) else "?"
+        return f"{self.mean:{spec}} ± {half}"
+
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
     """Student's t interval for the mean of one value a prompt.

@@ -64,3 +64,10 @@ def test_one_prompt_gives_no_interval():
 def test_bad_input_is_refused_with_the_reason(arguments, reason):
     with pytest.raises(ValueError, match=reason):
         ratio_interval(*arguments)
+
+
+def test_an_interval_prints_as_mean_and_half_width():
+    assert f"{Interval(3.7612, 2.8112, 4.7112):.2f}" == "3.76 ± 0.95"
+    assert f"{Interval(0.1, -0.1, 0.3):+.1f}" == "+0.1 ± 0.2"  # the sign belongs to the mean
+    assert f"{mean_interval([3.0]):.1f}" == "3.0 ± ?"
+    assert f"{Interval(1.0, 0.0, 2.0)}" == "Interval(mean=1.0, low=0.0, high=2.0)"

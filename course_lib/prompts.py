@@ -1,0 +1,184 @@
+"""Routes and prompts: the course's own (data/prompts/*.jsonl), or a file of yours.
+
+A route is a kind of traffic: chat, code, json. Acceptance differs between them, so nothing here
+ever mixes two. The course's prompts are split in two: `train` taught the draft, and `heldout`,
+which the draft has never met, is what every measurement uses.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROUTES = ("chat", "code", "json")
+FOLDER = Path(__file__).resolve().parent.parent / "data" / "prompts"
+# Who speaks, as logs of different origin say it.
+ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
+         "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "tool": "tool"}
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One request: chat messages ({"role", "content"} each), ending with the user's."""
+
+    id: str
+    route: str
+    split: str
+    messages: list[dict[str, str]] = field(hash=False)
+    kind: str = ""
+
+
+def load_prompts(routes=ROUTES, split: str = "heldout", limit: int | None = None) -> list[Prompt]:
+    """The course's prompts of these routes and this split ("heldout" or "train"), in file order.
+
+    limit: the most prompts of each route. Raises ValueError for an unknown route or split.
+    """
+    prompts = []
+    for route in routes:
+        if route not in ROUTES:
+            raise ValueError(f"there is no route {route!r}: choose from {', '.join(ROUTES)}")
+        with open(FOLDER / f"{route}.jsonl", encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        chosen = [row for row in rows if row["split"] == split]
+        if not chosen:
+            raise ValueError(f"there is no split {split!r}: choose heldout or train")
+        prompts += [Prompt(row["id"], route, split, row["messages"], row["kind"]) for row in chosen[:limit]]
+    return prompts
+
+
+def read_prompts(path: str | Path, skip_bad: bool = False,
+                 say: Callable[[str], None] = lambda text: print(text, file=sys.stderr)) -> list[Prompt]:
+    """Your own prompts, in the order of the file, each with the id FILE:LINE and split "own".
+
+    path: UTF-8 text. In a .jsonl file (or one of no known kind that starts with a brace) every line is
+    an object with a prompt under "prompt" (a string), "messages" (OpenAI), "conversations" (ShareGPT) or
+    "turns" (MT-Bench, of which the first is used), and optionally "route" (else "mine"). In any other
+    every line is a prompt. Blank lines do not count. Answers at the end of a conversation are taken off:
+    the target writes its own.
+    skip_bad: leave out lines that cannot be read, instead of refusing the file with the number of the
+    first. say: is told of those, and of repeated prompts, which are left out: a prompt twice is not two
+    observations. Raises ValueError when a line is bad, or nothing is left.
+    """
+    path = Path(path)
+    prompts, seen, repeated, bad = [], set(), [], []
+    lines = [(number, line.strip()) for number, line in enumerate(_text(path).split("\n"), 1) if line.strip()]
+    kind = path.suffix.lower()
+    as_json = kind in (".jsonl", ".json", ".ndjson") or (kind != ".txt" and lines and lines[0][1][0] == "{")
+    for number, line in lines:
+        try:
+            route, messages = _request(line) if as_json else ("mine", [{"role": "user", "content": line}])
+        except ValueError as error:
+            if not skip_bad:
+                raise ValueError(f"{path.name} line {number} {error}, or pass --skip-bad to leave such lines "
+                                 "out.") from None
+            bad.append(number)
+            continue
+        same = (route, json.dumps(messages))
+        if same in seen:
+            repeated.append(number)
+            continue
+        seen.add(same)
+        prompts.append(Prompt(f"{path.name}:{number}", route, "own", messages))
+    if bad:
+        say(f"{path.name}: left out {_lines(bad)}: not readable as a prompt")
+    if repeated:
+        say(f"{path.name}: left out {_lines(repeated)}: the same as an earlier prompt")
+    if not prompts:
+        raise ValueError(f"{path.name} holds no prompt: write one a line")
+    return prompts
+
+
+def _text(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # with or without a byte-order mark; any line ends
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
+    if text.lstrip().startswith("[") and _is_array(text):
+        raise ValueError(f"{path.name} is one JSON array: write one object a line (jq -c '.[]' {path.name})")
+    return text
+
+
+def _is_array(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), list)
+    except ValueError:
+        return False
+
+
+def _request(line: str) -> tuple[str, list[dict[str, str]]]:
+    """Route and messages of one JSON line. A ValueError's text goes on from "FILE line N"."""
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON ({error.msg} at column {error.colno}). Mend it") from None
+    except RecursionError:
+        raise ValueError("is JSON nested too deeply. Mend it") from None
+    if not isinstance(row, dict):
+        raise ValueError('is JSON but not an object. Write {"prompt": …}')
+    route = row.get("route", "mine")
+    if not isinstance(route, str) or not route.strip():
+        raise ValueError('has a "route" that is not a name. Write a word')
+    if "prompt" in row:
+        messages = [{"role": "user", "content": row["prompt"]}]
+    elif "messages" in row:
+        messages = _messages(row["messages"], "role", "content")
+    elif "conversations" in row:
+        messages = _messages(row["conversations"], "from", "value")
+    elif "turns" in row:
+        messages = [{"role": "user", "content": turn} for turn in _list(row["turns"], "turns")[:1]]
+    else:
+        has = ", ".join(f'"{name}"' for name in row) or "nothing"
+        raise ValueError(f'has neither "prompt", "messages", "conversations" nor "turns" (it has {has}). '
+                         "Rename the field")
+    for message in messages:
+        message["content"] = _content(message["content"])
+    while messages and messages[-1]["role"] == "assistant":
+        messages.pop()
+    if not messages or messages[-1]["role"] == "system":
+        raise ValueError("asks nothing. Add a user's message")
+    return route.strip(), messages
+
+
+def _messages(turns, role: str, content: str) -> list[dict]:
+    messages = []
+    for turn in _list(turns, "messages"):
+        if not isinstance(turn, dict) or role not in turn or content not in turn:
+            raise ValueError(f'has a message without "{role}" and "{content}". Add them')
+        if not isinstance(turn[role], str) or turn[role] not in ROLES:
+            raise ValueError(f'has a message from {turn[role]!r}. Use {", ".join(ROLES)}')
+        messages.append({"role": ROLES[turn[role]], "content": turn[content]})
+    return messages
+
+
+def _list(value, name: str) -> list:
+    if not isinstance(value, list) or not value:
+        raise ValueError(f'has "{name}" that are not a list, or an empty one. Write a list')
+    return value
+
+
+def _content(content) -> str:
+    """The text of a message: a string, or OpenAI's list of parts."""
+    if isinstance(content, list):
+        parts = []
+        for part in content:
+            text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+            if not isinstance(text, str):
+                raise ValueError(f"has a message part that is not text ({json.dumps(part)[:40]}). "
+                                 "Leave it away: only text can be measured")
+            parts.append(text)
+        content = "\n".join(parts)
+    if not isinstance(content, str):
+        raise ValueError(f"has a message whose text is {json.dumps(content)[:40]}. Write a string")
+    if not content.strip():
+        raise ValueError("has an empty message. Write something")
+    if not content.isascii() and any("\ud800" <= letter <= "\udfff" for letter in content):
+        raise ValueError("has half of a surrogate pair (\\ud800 and up), which is no character. Mend it")
+    return content
+
+
+def _lines(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
+    return f"line{'s' * (len(numbers) > 1)} {shown}"

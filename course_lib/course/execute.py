@@ -16,6 +16,8 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 
+from course_lib.course.explore import LIVE
+
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
@@ -60,6 +62,8 @@ def execute(notebook: NotebookNode, folder: Path, label: str, timeout: float = 1
     _progress(f"{label}  {total} cells", end="\n")
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop(LIVE, None)  # sliders of a kernel that has ended
     notebook.metadata = nbformat.from_dict(METADATA)
     return notebook
 

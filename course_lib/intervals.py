@@ -71,3 +71,25 @@ def ratio_interval(
     error = math.sqrt(n / (n - 1) * float(residual @ residual)) / float(bottom.sum())
     half = float(student.ppf((1 + level) / 2, n - 1)) * error
     return Interval(ratio, ratio - half, ratio + half)
+
+
+def ratio_difference(
+    first: tuple[Sequence[float], Sequence[float]],
+    second: tuple[Sequence[float], Sequence[float]],
+    level: float = 0.95,
+) -> Interval:
+    """Interval for the difference of two ratios measured on the same prompts: first minus second.
+
+    first, second: numerators and denominators, as in `ratio_interval`, with the same prompts in the same
+    order. What makes a prompt easy or hard for both drops out, so this is narrower than the two
+    intervals side by side. level and errors: as in `mean_interval`.
+    Source: as `ratio_interval`; the linearised values of the two ratios are subtracted prompt by prompt.
+    """
+    pulls = []
+    for top, bottom in (first, second):
+        ratio = ratio_interval(top, bottom, level).mean
+        top, bottom = np.asarray(top, float), np.asarray(bottom, float)
+        pulls.append(ratio + (top - ratio * bottom) / bottom.mean())  # their mean is the ratio
+    if len(pulls[0]) != len(pulls[1]):
+        raise ValueError(f"{len(pulls[0])} and {len(pulls[1])} prompts: a difference needs the same prompts.")
+    return mean_interval(pulls[0] - pulls[1], level)

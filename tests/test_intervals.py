@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from course_lib.intervals import Interval, mean_interval, ratio_interval
+from course_lib.intervals import Interval, mean_interval, ratio_difference, ratio_interval
 
 
 def test_mean_interval_is_students():
@@ -71,3 +71,28 @@ def test_an_interval_prints_as_mean_and_half_width():
     assert f"{Interval(0.1, -0.1, 0.3):+.1f}" == "+0.1 ± 0.2"  # the sign belongs to the mean
     assert f"{mean_interval([3.0]):.1f}" == "3.0 ± ?"
     assert f"{Interval(1.0, 0.0, 2.0)}" == "Interval(mean=1.0, low=0.0, high=2.0)"
+
+
+def test_the_difference_of_ratios_covers_as_promised_and_pairs_the_prompts():
+    rng = np.random.default_rng(7)
+    covered = paired = apart = 0
+    for _ in range(600):
+        ease = rng.normal(0, 0.5, 12)  # what a prompt is like, for both sides
+        rounds = rng.integers(20, 60, (2, 12)).astype(float)
+        tokens = rounds * (2.5 + ease + rng.normal(0, 0.1, (2, 12)))
+        tokens[0] += 0.2 * rounds[0]
+        difference = ratio_difference((tokens[0], rounds[0]), (tokens[1], rounds[1]))
+        covered += difference.low <= 0.2 <= difference.high
+        paired += difference.half_width
+        apart += math.hypot(*(ratio_interval(tokens[i], rounds[i]).half_width for i in (0, 1)))
+        plain = tokens[0].sum() / rounds[0].sum() - tokens[1].sum() / rounds[1].sum()
+        assert difference.mean == pytest.approx(plain)
+    assert 0.92 <= covered / 600 <= 0.98
+    assert paired < 0.75 * apart
+
+
+def test_a_difference_of_ratios_with_itself_is_zero_and_needs_the_same_prompts():
+    one = ([3.0, 5.0, 4.0], [2.0, 2.0, 3.0])
+    assert ratio_difference(one, one) == Interval(0.0, 0.0, 0.0)
+    with pytest.raises(ValueError, match="same prompts"):
+        ratio_difference(one, ([3.0, 5.0], [2.0, 2.0]))

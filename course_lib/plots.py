@@ -88,3 +88,59 @@ def _fact(value: Any) -> str:
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000
         else str(value)
     )
+
+
+def tokens_per_round_figure(table) -> tuple[Figure, str]:
+    """Tokens per round against k, a line a route with its interval, and what i.i.d. acceptance would give.
+
+    table: what `replay.tokens_per_round` returns. The dashed line of a route is the geometric formula
+    with the α that explains its smallest k, so the two start together and part where acceptance is not
+    independent. Returns the figure and its alternative text, for `show` or a page.
+    """
+    from matplotlib import pyplot
+
+    from course_lib.theory import alpha_from_tokens, expected_tokens
+
+    ks, prompts = sorted(table["k"].unique()), sorted(table["prompts"].unique())
+    figure, axes = pyplot.subplots()
+    sentences = []
+    for number, (route, rows) in enumerate(table.groupby("route", sort=False)):
+        rows = rows.sort_values("k")
+        look = {"color": _COLOURS[number % len(_COLOURS)]}
+        mark = {"marker": _MARKERS[number % len(_MARKERS)], "linestyle": _LINES[number % len(_LINES)]}
+        k, mean = rows["k"].to_numpy(), rows["mean"].to_numpy()
+        axes.plot(k, mean, label=route, **look, **mark)
+        axes.fill_between(k, rows["low"], rows["high"], alpha=0.15, **look)
+        alpha = alpha_from_tokens(float(mean[0]), int(k[0]))
+        formula = [expected_tokens(alpha, int(each)) for each in k]
+        axes.plot(k, formula, linestyle=(0, (4, 2)), linewidth=1, marker="", **look)
+        sentences.append(f"{route} goes from {mean[0]:.2f} to {mean[-1]:.2f} (formula {formula[-1]:.2f})")
+    axes.plot([], [], linestyle=(0, (4, 2)), linewidth=1, color="grey", marker="", label="i.i.d. formula")
+    axes.set(xlabel="k, drafts a round", ylabel="tokens per round", xticks=ks)
+    axes.legend()
+    over = f"{prompts[0]} prompts" if len(prompts) == 1 else f"{prompts[0]} to {prompts[-1]} prompts"
+    routes = _listed(list(table["route"].unique()))
+    alt = (f"Tokens per round against k for {routes}, k from {ks[0]} to {ks[-1]}: {'; '.join(sentences)}. "
+           f"Shaded bands are 95 % intervals over {over}; dashed lines are the i.i.d. formula with the α "
+           f"that fits k = {ks[0]}.")
+    return figure, alt
+
+
+def save(figure: Figure, path) -> None:
+    """Write the figure as PNG, under another name first, and close it."""
+    import os
+    from pathlib import Path
+
+    from matplotlib import pyplot
+
+    part = Path(f"{path}.part")
+    try:
+        figure.savefig(part, format="png", dpi=150, metadata={"Software": None})
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+        pyplot.close(figure)
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

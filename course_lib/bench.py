@@ -1,0 +1,95 @@
+"""Benchmarks that back a claim of the course, both sides timed in one run.
+
+`onepass`: one pass (the target writes, both models score, every k is replayed) against decoding the
+same prompts once for each k. Both sides know the same at the end: tokens per round at every k.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pandas as pd
+import torch
+
+from course_lib.prompts import Prompt
+from course_lib.replay import replay_rounds
+from course_lib.sampling import Sampling
+from course_lib.scoring import batches
+from course_lib.speculate import decode
+from course_lib.traces import Progress, encode_prompts, measure_trace, score_trace
+
+KS = range(1, 13)
+
+
+def onepass(pair, prompts: Sequence[Prompt], sampling: Sampling, new_tokens: int = 96, batch: int = 16,
+            seed: int = 0, ks: Sequence[int] = KS, progress: Progress | None = None) -> dict:
+    """Time one pass for every k against one decoding for each k, on the same prompts in the same batches.
+
+    One pass is timed before, amid and after the decodings, so that a machine that slows down does not
+    favour a side; its time is the mean of the three. Returns seconds: one_pass, of which scoring and
+    replay; decoding, by k; ratio (one pass / all decodings) and ratio_without_writing (where the text is
+    there already, as from a log); and tokens_per_round by k, both ways.
+    """
+    ids, _ = encode_prompts(pair, prompts, new_tokens, cut=False)
+    groups = list(batches([len(row) + new_tokens for row in ids], batch))
+    passes, decoding, decoded = [], {}, {}
+
+    def one_pass() -> None:
+        started = time.perf_counter()
+        trace = measure_trace(pair, prompts, sampling, new_tokens, batch=batch, seed=seed)
+        rounds = replay_rounds(trace.accepts(), ks)
+        total = time.perf_counter() - started
+        passes.append((total, total - trace.meta["seconds"]["write"],
+                       {k: len(trace.rows) / each for k, each in zip(ks, rounds.sum(0), strict=True)}))
+
+    # The first forward of a process sets things up that later ones find ready.
+    score_trace(pair, prompts[:1], [[0]], sampling)
+    done, steps = 0, len(ks) + 3
+    for position, k in enumerate(ks):
+        if position in (0, len(ks) // 2):
+            one_pass()
+            done += 1
+        generator = torch.Generator(pair.device).manual_seed(seed)
+        started = time.perf_counter()
+        results = [decode(pair, [ids[i] for i in group], k, new_tokens, sampling, "sample", generator)
+                   for group in groups]
+        decoding[k] = time.perf_counter() - started
+        rounds = pd.concat([each.rounds for each in results])
+        decoded[k] = float(rounds.emitted.sum() / len(rounds))
+        done += 1
+        if progress:
+            progress("one pass against decoding at each k", done, steps)
+    one_pass()
+    total, without_writing = (sum(each[i] for each in passes) / len(passes) for i in (0, 1))
+    every_k = sum(decoding.values())
+    return {
+        "pair": pair.name, "device": str(pair.device), "dtype": str(pair.dtype).removeprefix("torch."),
+        "temperature": sampling.temperature, "prompts": len(prompts), "new_tokens": new_tokens,
+        "batch": batch,
+        "seconds": {"one_pass": total, "one_pass_runs": [each[0] for each in passes],
+                    "scoring_and_replay": without_writing, "decoding": {str(k): decoding[k] for k in ks}},
+        "ratio": total / every_k,
+        "ratio_without_writing": without_writing / every_k,
+        "tokens_per_round": {str(k): {"replayed": float(passes[-1][2][k]), "decoded": decoded[k]}
+                             for k in ks},
+    }
+
+
+def describe(found: dict) -> str:
+    """The result of `onepass` in words."""
+    seconds, ks = found["seconds"], list(found["tokens_per_round"])
+    lines = [f"{found['pair']} · live · {found['device']} {found['dtype']} · T={found['temperature']:g} · "
+             f"{found['prompts']} prompts, {found['new_tokens']} tokens, batch {found['batch']}",
+             "  k   seconds to decode   tokens per round: decoded, replayed"]
+    for k in ks:
+        tokens = found["tokens_per_round"][k]
+        lines.append(f"{k:>3} {seconds['decoding'][k]:>12.1f} {tokens['decoded']:>24.3f} "
+                     f"{tokens['replayed']:>10.3f}")
+    runs = ", ".join(f"{run:.1f}" for run in seconds["one_pass_runs"])
+    lines += [f"decoding once for each k: {sum(seconds['decoding'].values()):.1f} s",
+              f"one pass for every k: {seconds['one_pass']:.1f} s (runs: {runs}), "
+              f"of which scoring and replay {seconds['scoring_and_replay']:.1f} s",
+              f"ratio {found['ratio']:.3f}; where the text is there already "
+              f"{found['ratio_without_writing']:.3f}"]
+    return "\n".join(lines)

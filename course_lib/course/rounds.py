@@ -5,7 +5,7 @@ reads the same in grey, in a terminal and in a screen reader:
 
     ✓ kept       a drafted token that is in the text
     ✗ rejected   the first draft the target did not want
-    – unread     drafted behind a rejection or behind the end of the text: thrown away
+    – dropped    drafted behind a rejection or behind the end of the text: thrown away
     ＋ own        the target's token in place of the rejected one
     ★ bonus      the target's token after a round that kept every draft
 
@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 import pandas as pd
 
-MARKS = {"kept": "✓", "rejected": "✗", "unread": "–", "own": "＋", "bonus": "★"}
-_MEANING = {"kept": "kept", "rejected": "rejected", "unread": "thrown away unread",
+MARKS = {"kept": "✓", "rejected": "✗", "dropped": "–", "own": "＋", "bonus": "★"}
+_MEANING = {"kept": "kept", "rejected": "rejected", "dropped": "thrown away",
             "own": "the target's own", "bonus": "bonus token"}
 # Light backgrounds of Okabe and Ito's colours under black text: they hold on a dark page too.
 _STYLE = {"kept": "background:#cfeadd;text-decoration:underline",
           "rejected": "background:#f7d3bf;text-decoration:line-through",
-          "unread": "background:#e8e8e8;color:#555;text-decoration:line-through",
+          "dropped": "background:#e8e8e8;color:#555;text-decoration:line-through",
           "own": "background:#cde4f5;font-weight:bold",
           "bonus": "background:#fbe7a6;font-weight:bold"}
 
@@ -49,7 +49,7 @@ def pieces(tokenizer, decoded, row: int = 0) -> list[list[Piece]]:
         # A text that ends inside the accepted drafts has no token of the target's own, and what was
         # drafted behind its end was neither kept nor rejected.
         ended = line.emitted == line.accepted
-        fates = ["kept"] * line.accepted + ["unread"] * (line.drafted - line.accepted)
+        fates = ["kept"] * line.accepted + ["dropped"] * (line.drafted - line.accepted)
         if line.accepted < line.drafted and not ended:
             fates[line.accepted] = "rejected"
         new = [Piece(tokenizer.decode([token]), fate)
@@ -104,7 +104,7 @@ def _count(new: list[Piece], fate: str) -> int:
 
 
 def _drafted(new: list[Piece]) -> int:
-    return sum(piece.fate in ("kept", "rejected", "unread") for piece in new)
+    return sum(piece.fate in ("kept", "rejected", "dropped") for piece in new)
 
 
 def _line(text: str) -> str:

@@ -170,6 +170,38 @@ def distill(
 
 
 @command
+def metrics(
+    source: Annotated[str, typer.Argument(help="A file, an address (http://host:8000), or - for stdin.")],
+    since: Annotated[str | None, typer.Option(help="An earlier scrape: only what came after it.")] = None,
+    watch: Annotated[float | None, typer.Option(help="Scrape every so many seconds, till Ctrl-C.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Drafts a round, if the text lacks it.")] = None,
+    model: Annotated[str | None, typer.Option(help="Which model, if there are several.")] = None,
+    costs: Annotated[Path | None, typer.Option(help="A file of round costs: also say the best k.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read an engine's acceptance: /metrics, responses, benchmarks or logs of four engines."""
+    from course_lib.engines import ledger
+
+    if watch is not None:
+        if since or costs:
+            raise ValueError("--watch shows its own intervals: leave out --since and --costs")
+        try:
+            for passed, found in ledger.watch(source, watch, k, model):
+                for one in found:
+                    line = json.dumps({"seconds": passed, **one.as_dict()}, allow_nan=False)
+                    print(line if as_json else ledger.interval_line(passed, one), flush=True)
+        except KeyboardInterrupt:
+            raise typer.Exit(0) from None
+    found = ledger.read(source, since, k, model)
+    best = [ledger.best_ks(one, costs) if costs else None for one in found]
+    if as_json:
+        print_json([ledger.document(*pair) for pair in zip(found, best, strict=True)])
+        return
+    for one, ks in zip(found, best, strict=True):
+        ledger.show(one, ks)
+
+
+@command
 def build(
     names: Annotated[list[str] | None, typer.Argument(help="Numbers or names; all if none is given.")] = None,
     execute: Annotated[bool, typer.Option(help="Run the cells and store their outputs.")] = True,

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 
 _ROUNDING = 1e-9  # how far outside its range a number may lie and still be taken for rounding
 
@@ -284,4 +283,6 @@ def _solve(excess) -> float:
         return 0.0
     if excess(1.0) <= 0:
         return 1.0
+    from scipy.optimize import brentq  # here, since it takes longer to load than the rest of this module
+
     return float(brentq(excess, 0.0, 1.0, xtol=1e-15))

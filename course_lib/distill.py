@@ -164,12 +164,16 @@ def _prune(target, layers):
 
 
 def _batches(work: Path, batch: int, seed: int, steps: int):
-    """Batches of rows, in an order that depends on the seed alone. Every five epochs a new pass joins
-    those that are read in turn, so that text can be written while the draft learns."""
+    """Batches of rows, in an order that depends on the seed alone. The first pass is read five times while
+    the others are being written; then those take turns, so that no text is read much oftener."""
     given = 0
     for epoch in itertools.count():
         order = np.random.default_rng((seed, epoch))
-        rows = [row for row in read_pass(work, epoch % min(PASSES, 1 + epoch // 5)) if not row["held_back"]]
+        rows = [
+            row
+            for row in read_pass(work, 0 if epoch < 5 else 1 + (epoch - 5) % (PASSES - 1))
+            if not row["held_back"]
+        ]
         order.shuffle(rows)
         # Similar lengths share a batch, so that little is spent on padding.
         groups = [

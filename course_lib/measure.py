@@ -46,8 +46,9 @@ def run_measure(pair, prompts: Sequence[Prompt], sampling, new_tokens: int = 96,
     if out is not None:
         trace.save(out)
     if figure is not None:
-        from course_lib.plots import save, tokens_per_round_figure
+        from course_lib.plots import save, style, tokens_per_round_figure
 
+        style()
         drawn, alt = tokens_per_round_figure(tokens_per_round(trace, FIGURE_KS))
         save(drawn, figure)
         say(f"{figure}: {alt}")

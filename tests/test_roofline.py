@@ -78,6 +78,14 @@ def test_many_tokens_take_the_time_of_their_arithmetic():
     assert matrices < seconds < 1.05 * matrices
 
 
+def test_arithmetic_counted_by_hand_where_reading_is_free():
+    device = Device("any bandwidth", bandwidth=1e30, flops=1.0)
+    # Each of 3 rows: its first new token looks at 5 + 1 tokens, its second at 5 + 2. A score and a weighted
+    # sum for each, a multiplication and an addition in either, for each of 4 heads of 2, in 2 layers.
+    attention = 3 * (6 + 7) * (2 * 2 * 4 * 2 * 2)
+    assert forward_seconds(TOY, device, batch=3, width=2, context=5) == 2 * TOY.matrices * 6 + attention
+
+
 def test_width_is_free_until_the_ridge_and_paid_in_full_beyond_it():
     step = forward_seconds(TARGET, H100, batch=8)
     assert forward_seconds(TARGET, H100, batch=8, width=8) / step < 1.01  # 64 tokens in flight

@@ -147,7 +147,7 @@ def bench(
 
 @command
 def distill(
-    steps: Annotated[int, typer.Option(help="Batches of 8 texts; the shipped draft took 3200.")] = 3200,
+    steps: Annotated[int | None, typer.Option(help="Batches of 8 texts; as shipped if not given.")] = None,
     seed: Annotated[int, typer.Option(help="Of the text, its order and the sampled vocabulary.")] = 0,
     threads: Annotated[int, typer.Option(help="More are faster, but round differently.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Where the draft goes; data/draft if not given.")] = None,
@@ -162,7 +162,8 @@ def distill(
     torch.set_num_threads(threads)
     work = WORK / f"seed{seed}"
     write_text(range(PASSES), seed=seed, work=work, say=progress)
-    folder = room.train(steps, seed=seed, work=work, say=progress)
+    for until, schedule in room.SHIPPED if steps is None else [(steps, steps)]:
+        folder = room.train(schedule, seed=seed, work=work, until=until, say=progress)
     room.publish(folder, out or room.DRAFT_DATA)
     facts = json.loads((folder / "draft.json").read_text())
     line = f"{facts['steps']} steps, {facts['tokens']} tokens, {facts['minutes']} minutes"

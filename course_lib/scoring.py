@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from course_lib.sampling import GREEDY, Sampling, probabilities
-from course_lib.speculate import _same_width
+from course_lib.speculate import _known, _same_width
 
 CHUNK = 256  # positions whose laws exist at once: 50 MB each at 49,152 tokens in float32
 MOST_TOKENS = 8192  # tokens in one forward, padding included, unless a single text is longer
@@ -117,7 +117,7 @@ def _states(model, ids, texts, device) -> torch.Tensor:
     for i, row in enumerate(rows):
         padded[i, :len(row)] = torch.tensor(row)
     # Padding is on the right, where causal attention never looks, so it needs no mask.
-    states = model.model(input_ids=padded.to(device), use_cache=False).last_hidden_state
+    states = model.model(input_ids=_known(model, padded.to(device)), use_cache=False).last_hidden_state
     where = [(i, len(prompt) - 1 + t) for i, (prompt, text) in enumerate(zip(ids, texts, strict=True))
              for t in range(len(text))]
     row, column = torch.tensor(where, device=states.device).T

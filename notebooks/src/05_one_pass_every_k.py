@@ -239,14 +239,21 @@ table.round(4)
 # **Claim.** From one scoring pass over the target's own text, the replay gives the tokens per round of the real
 # decoder at every k.
 #
-# The target answers the prompts, both models read the answers, and every token gets its coin, `accept`.
+# The target answers the prompts, both models read the answers, and every token gets its coin, `accept`. We take short
+# prompts, because below the decoder has to read them once for each k.
 
 # %% tags=["nbval-ignore-output"]
 KS = [1, 2, 3, 4, 5, 8]
-NEW = 48
+NEW = 40
 pair = load_pair(os.environ.get("COURSE_PAIR", "smol"))
-json_prompts = load_prompts(["json"], limit=8)
-other_prompts = load_prompts(["chat", "code"], limit=4)
+
+
+def short(route, n):
+    """The route's first n held-out prompts of at most 90 tokens."""
+    return [prompt for prompt in load_prompts([route]) if len(pair.encode(prompt.messages)) <= 90][:n]
+
+
+json_prompts, other_prompts = short("json", 6), short("chat", 4) + short("code", 4)
 
 started = time.perf_counter()
 trace = measure_trace(pair, json_prompts, Sampling(1.0), new_tokens=NEW, seed=1)
@@ -272,7 +279,7 @@ replayed.assign(tokens_per_round=[f"{mean:.2f} ± {high - mean:.2f}" for mean, h
 # rounds, in the same order, with the same tokens in each. One prompt of each route will do.
 
 # %% tags=["nbval-ignore-output"]
-some = load_prompts(limit=1)
+some = [short(route, 1)[0] for route in ROUTES]
 at_zero = measure_trace(pair, some, GREEDY, new_tokens=NEW)
 encoded = [pair.encode(prompt.messages) for prompt in some]
 rows = []
@@ -342,7 +349,7 @@ show(figure, f"""Tokens per round against k from 0 to 12 at temperature 1, repla
 # %% [markdown]
 # The curves come from one pass and have a value at every k. The diamonds took a run each.
 #
-# How sharp is this test? Not very: eight prompts leave wide intervals, and a bias of a few hundredths would hide in
+# How sharp is this test? Not very: six prompts leave wide intervals, and a bias of a few hundredths would hide in
 # them. (One in twenty intervals misses by chance even if all is right.) There is a sharper one.
 
 # %% [markdown]

@@ -144,7 +144,7 @@ show_rounds(pair.tokenizer, answer, limit=8)
 # So every round, however bad the guesses, adds at least one token.
 
 # %% [markdown]
-# **Exercise 0.1** · easy · 2 minutes. A round drafts k tokens. What are the fewest and the most
+# **Exercise 0.1** · easy · 1 minute. A round drafts k tokens. What are the fewest and the most
 # tokens it can add to the text? Return the two numbers.
 
 # %% tags=["exercise"]
@@ -160,7 +160,7 @@ check(least_and_most)
 # - Most: all k guesses are kept. Which mark stands at the end of such a round?
 
 # %% [markdown]
-# **Exercise 0.2** · easy · 3 minutes. Here is, for each guess of a round, whether the target would have
+# **Exercise 0.2** · easy · 2 minutes. Here is, for each guess of a round, whether the target would have
 # written it: `[True, False, True, True]`. How many tokens does the round add to the text? Write it for any
 # such list.
 
@@ -182,7 +182,7 @@ check(emitted)
 # - Kept guesses, and one more: who writes it?
 
 # %% [markdown]
-# **Exercise 0.3** · easy · 3 minutes. Predict a round with k = 5: the draft proposes `drafts`, the third
+# **Exercise 0.3** · easy · 2 minutes. Predict a round with k = 5: the draft proposes `drafts`, the third
 # is rejected, and the target writes `own` instead. Which tokens does the text get? Write it for
 # any `flags`; the target's token `own` is given in either case, as replacement or as bonus.
 
@@ -279,7 +279,7 @@ pd.concat(lines).round(2).astype(object).fillna("–")
 # later.
 
 # %% [markdown]
-# **Exercise 0.4** · medium · 4 minutes. Four rounds at k = 4 kept 2, 0, 4 and 1 drafts. Return the kept
+# **Exercise 0.4** · medium · 3 minutes. Four rounds at k = 4 kept 2, 0, 4 and 1 drafts. Return the kept
 # share and the tokens per round, for any list `kept` and any k.
 
 # %% tags=["exercise"]

@@ -730,8 +730,7 @@ for name, mistake in (("right", False), ("last guess forgotten", True)):
 # coin, and the residual.
 
 # %% tags=["nbval-ignore-output"]
-prompt = next(prompt for prompt in load_prompts(["chat"]) if prompt.id == "chat-h001")
-text = pair.encode(prompt.messages)
+text = question  # the Python function again
 generator = torch.Generator(pair.device).manual_seed(0)
 warm = sampling.Sampling(temperature=1.0)
 cache = KVCache(1, 300, pair.device)
@@ -754,8 +753,8 @@ own = int(sampling.draw(law, generator))
 verdicts = ["kept"] * kept + ["rejected"] + ["thrown away"] * 3
 table = pd.DataFrame({"drafted": map(word, drafts), "q(d)": [float(q[j, d]) for j, d in enumerate(drafts)],
                       "p(d)": [float(p[j, d]) for j, d in enumerate(drafts)], "min(1, p/q)": chances.tolist(),
-                      "coin": coins.tolist(), "verdict": verdicts[:4], "Σ min(p, q)": torch.minimum(p[:4], q).sum(-1).tolist()}).round(3)
-print(f"{prompt.messages[-1]['content']}   kept {kept} of 4, then {word([own])!r} from {'the residual' if kept < 4 else 'p, as bonus'}")
+                      "coin": coins.tolist(), "verdict": verdicts[:4], "Σ min(p, q)": torch.minimum(p[:4], q).sum(-1).tolist()}).round(4)
+print(f"kept {kept} of 4, then {word([own])!r} from {'the residual' if kept < 4 else 'p, as bonus'}")
 table
 
 # %% [markdown]

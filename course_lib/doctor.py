@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from course_lib.fetch import DRAFT_FOLDER, MODELS, ROOT, TARGET_FOLDER
+from course_lib.fetch import DRAFT_FOLDER, MODELS, ROOT, TARGET_FOLDER, intact
 
 OLDEST_PYTHON = (3, 11)
 INSTALL = "pip install -c requirements.lock -r requirements.txt -e ."
@@ -140,10 +140,10 @@ def gpu_row(driver: bool, name: str | None, torch_build: str | None) -> Row:
 
 def model_row(target: Path, draft: Path, pair: str) -> Row:
     """target, draft: the folders that fetch fills. pair: the pair the notebooks will load."""
-    missing = [folder.name for folder in (target, draft) if not (folder / "model.safetensors").exists()]
+    missing = [folder.name for folder in (target, draft) if not intact(folder)]
     if not missing:
         return Row("model", "ok", f"target and draft in {_short(MODELS)}")
-    found = f"{' and '.join(missing)} not in {_short(MODELS)}"
+    found = f"{' and '.join(missing)} missing or damaged in {_short(MODELS)}"
     if pair != "smol":
         return Row("model", "warn", found, f"nothing for COURSE_PAIR={pair}; else python -m course_lib fetch")
     return Row("model", "fail", found, "python -m course_lib fetch")

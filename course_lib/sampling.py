@@ -22,8 +22,9 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self):
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature must be 0 (greedy) or a positive number, not {self.temperature}")
+        # Below 1e-6 logits over the temperature overflow, and the law is greedy anyway.
+        if self.temperature != 0 and not 1e-6 <= self.temperature < float("inf"):
+            raise ValueError(f"temperature must be 0 (greedy) or at least 0.000001, not {self.temperature}")
         if not isinstance(self.top_k, Integral) or self.top_k < 0:
             raise ValueError(f"top_k must be a whole number, 0 for no limit, not {self.top_k}")
         if not 0 < self.top_p <= 1:

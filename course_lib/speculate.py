@@ -9,6 +9,7 @@ target's own. Sources: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; Ch
 
 from __future__ import annotations
 
+import operator
 import time
 from dataclasses import dataclass
 from numbers import Integral
@@ -55,7 +56,12 @@ def decode(pair, prompts: list[list[int]], k: int, max_new_tokens: int, sampling
     """
     if draft_mode not in ("sample", "greedy"):
         raise ValueError(f'draft_mode is "sample" or "greedy", not {draft_mode!r}')
-    if not prompts or not all(len(ids) for ids in prompts):
+    try:
+        prompts = [[operator.index(token) for token in ids] for ids in prompts]
+    except TypeError:
+        raise ValueError("prompts are lists of token ids, one list a row: encode text with "
+                         "pair.encode") from None
+    if not prompts or not all(prompts):
         raise ValueError("every prompt needs at least one token: leave empty prompts out")
     vocabulary = pair.target.lm_head.out_features
     if not all(0 <= token < vocabulary for ids in prompts for token in ids):

@@ -7,7 +7,7 @@ import pytest
 
 from course_lib import doctor
 from course_lib.doctor import Row, usable
-from course_lib.fetch import ROOT
+from course_lib.fetch import ROOT, seal
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,11 @@ def test_a_missing_model_matters_to_the_small_pair_only(tmp_path):
     for folder in (target, draft):
         folder.mkdir()
         assert doctor.model_row(target, draft, "smol").status == "fail"
-        (folder / "model.safetensors").touch()
+        (folder / "model.safetensors").write_text("weights")
+        seal(folder)
     assert doctor.model_row(target, draft, "smol").status == "ok"
+    (draft / "model.safetensors").write_text("weig")  # truncated
+    assert "draft missing or damaged" in doctor.model_row(target, draft, "smol").found
 
 
 def test_warnings_do_not_make_a_machine_unusable():

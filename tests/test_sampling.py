@@ -71,7 +71,8 @@ def test_float64_is_kept_and_half_precision_is_not_trusted(sampling):
 
 @pytest.mark.parametrize("arguments, words", [
     ({"temperature": -1.0}, "temperature"), ({"temperature": float("nan")}, "temperature"),
-    ({"temperature": float("inf")}, "temperature"), ({"top_k": -1}, "top_k"), ({"top_k": 2.5}, "top_k"),
+    ({"temperature": float("inf")}, "temperature"), ({"temperature": 1e-40}, "temperature"),
+    ({"top_k": -1}, "top_k"), ({"top_k": 2.5}, "top_k"),
     ({"top_k": 2.0}, "top_k"), ({"top_p": 0.0}, "top_p"), ({"top_p": 1.1}, "top_p"),
 ])
 def test_impossible_settings_are_refused(arguments, words):

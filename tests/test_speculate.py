@@ -310,6 +310,8 @@ def test_sampled_acceptance_is_between_the_greedy_extremes(target, drafts):
     ({"draft_mode": "argmax"}, 'draft_mode is "sample" or "greedy", not \'argmax\''),
     ({"prompts": []}, "every prompt needs at least one token"),
     ({"prompts": [[1], []]}, "every prompt needs at least one token"),
+    ({"prompts": ["hello"]}, "lists of token ids"), ({"prompts": [1, 2]}, "lists of token ids"),
+    ({"prompts": [[1.5, 2.0]]}, "lists of token ids"),
     ({"prompts": [[1, 64]]}, "token ids that are not in 0 ... 63"),
     ({"prompts": [[-1]]}, "token ids that are not in 0 ... 63"),
     ({"prompts": [[1] * 30]}, "make 34, and the models' context is 33: shorten the prompt"),

@@ -23,6 +23,7 @@ except ModuleNotFoundError as missing:
 
 from course_lib.fetch import ROOT, FetchError
 
+UsageError = typer.BadParameter.__base__  # typer brings its own click, or not, from version to version
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
                   help="How many tokens should the draft propose? Measure acceptance, then decide.")
 PairName = Annotated[str, typer.Option(help="smol, laptop, h100 or h100-70b.")]
@@ -41,10 +42,24 @@ def command(function):
         try:
             return function(*args, **kwargs)
         except (ValueError, FetchError, OSError) as error:
-            print(f"{function.__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+            print(f"{function.__name__}: {' '.join(_said(error).split())}", file=sys.stderr)
             raise typer.Exit(2) from None
 
     return app.command()(guarded)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command line (by default this process's) and return its exit status; 2 for wrong usage."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        status = app(args=arguments or ["--help"], prog_name="python -m course_lib", standalone_mode=False)
+    except UsageError as error:
+        name = error.ctx.info_name if error.ctx and error.ctx.parent else "course_lib"
+        print(f"{name}: {' '.join(error.format_message().split())}", file=sys.stderr)
+        return 2
+    except typer.Abort:
+        return 130
+    return (status or 0) if arguments else 2
 
 
 def progress(text: str) -> None:
@@ -109,7 +124,8 @@ def measure(
     from course_lib.sampling import Sampling
 
     sampling, drafts = Sampling(temperature, top_k, top_p), room.numbers(ks, "--ks")
-    asked = room.choose_prompts(prompts, routes.split(",") if routes else None, limit, skip_bad, progress)
+    chosen = None if routes is None else [route.strip() for route in routes.split(",")]
+    asked = room.choose_prompts(prompts, chosen, limit, skip_bad, progress)
     loaded = _pair(pair, target, draft, device, dtype)
     with room.progress_bar() as bar:
         found = room.run_measure(loaded, asked, sampling, new_tokens, draft_mode, seed, drafts, batch, cut,
@@ -148,7 +164,8 @@ def bench(
 @command
 def distill(
     steps: Annotated[int | None, typer.Option(help="Batches of 8 texts; as shipped if not given.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the text, its order and the sampled vocabulary.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the text, its order and the sampled vocabulary.",
+                                      min=0, max=2**63 - 1)] = 0,
     threads: Annotated[int, typer.Option(help="More are faster, but round differently.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Where the draft goes; data/draft if not given.")] = None,
     as_json: AsJson = False,
@@ -255,12 +272,26 @@ def manifest(
     raise typer.Exit(int(bool(problems)))
 
 
+def _said(error: Exception) -> str:
+    """What an error says; of one from the operating system, which file it is about, without its number."""
+    if not isinstance(error, OSError) or error.filename is None or not error.strerror:
+        return str(error)
+    if isinstance(error, FileNotFoundError):
+        return f"there is no file {error.filename}"
+    if isinstance(error, IsADirectoryError):
+        return f"{error.filename} is a directory: name a file"
+    return f"{error.filename} cannot be used: {error.strerror.lower()}"
+
+
 def _pair(pair: str, target: str | None, draft: str | None, device: str | None, dtype: str | None):
     from course_lib.pairs import load_pair
 
     if (target is None) != (draft is None):
         raise ValueError("--target and --draft go together: give both, or --pair")
-    return load_pair(target or pair, draft, device, dtype)
+    for option, name in (("--target", target), ("--draft", draft)):
+        if name is not None and not name.strip():
+            raise ValueError(f"{option} is empty: give a Hugging Face id or a folder")
+    return load_pair(pair if target is None else target, draft, device, dtype)
 
 
 def _command_line() -> str:
@@ -268,4 +299,4 @@ def _command_line() -> str:
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m course_lib")
+    sys.exit(main())

@@ -36,9 +36,15 @@ def run_measure(pair, prompts: Sequence[Prompt], sampling, new_tokens: int = 96,
     figure: where to save the picture; its alternative text goes to `say`.
     Raises ValueError before the first forward if something is wrong with the arguments.
     """
+    if figure is not None and figure.suffix.lower() != ".png":
+        raise ValueError(f"the picture is a PNG: give it a name that ends in .png, not {figure}")
     for path in (out, figure):
-        if path is not None and not path.resolve().parent.is_dir():
-            raise ValueError(f"there is no folder {path.resolve().parent}: make it first")
+        if path is not None:
+            _check_writable(path)
+    if batch < 1:
+        raise ValueError(f"batch must be 1 or more texts at a time, not {batch}")
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be a whole number from 0 to 2**63 - 1, not {seed}")
     if new_tokens < 1:
         raise ValueError(f"new tokens must be 1 or more, not {new_tokens}")
     trace = measure_trace(pair, prompts, sampling, new_tokens, draft_mode, batch, seed, cut, command,
@@ -135,14 +141,15 @@ def choose_prompts(file: Path | None, routes: Sequence[str] | None, limit: int |
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be 1 or more prompts a route, not {limit}")
     if file is None:
-        return load_prompts(routes or ROUTES, limit=limit)
+        return load_prompts(ROUTES if routes is None else routes, limit=limit)
     by_route: dict[str, list[Prompt]] = {}
     for prompt in read_prompts(file, skip_bad, say):
         by_route.setdefault(prompt.route, []).append(prompt)
     for route in routes or ():
         if route not in by_route:
             raise ValueError(f"{file.name} has no route {route!r}: it has {', '.join(by_route)}")
-    return [prompt for route in routes or by_route for prompt in by_route[route][:limit]]
+    chosen = by_route if routes is None else routes
+    return [prompt for route in chosen for prompt in by_route[route][:limit]]
 
 
 def numbers(text: str, what: str) -> list[int]:
@@ -173,6 +180,21 @@ def progress_bar() -> Iterator[Progress]:
             bars.update(stages[stage], completed=done)
 
         yield update
+
+
+def _check_writable(path: Path) -> None:
+    """Raise ValueError unless a file can be put there: now, not after an hour of measuring."""
+    folder, part = path.resolve().parent, Path(f"{path}.part")
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}: make it first")
+    if path.exists() and not path.is_file():
+        kind = "a directory" if path.is_dir() else "not a file"
+        raise ValueError(f"{path} is {kind}: name a file to write")
+    try:
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written ({error.strerror}): choose another place") from None
 
 
 def _short(value: float) -> str:

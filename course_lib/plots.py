@@ -120,8 +120,12 @@ def tokens_per_round_figure(table) -> tuple[Figure, str]:
     axes.legend()
     over = f"{prompts[0]} prompts" if len(prompts) == 1 else f"{prompts[0]} to {prompts[-1]} prompts"
     routes = _listed(list(table["route"].unique()))
+    bands = f"Shaded bands are 95 % intervals over {over}"
+    if prompts[0] == 1:
+        bands = "One prompt gives no interval" if prompts[-1] == 1 else \
+            f"Shaded bands are 95 % intervals over up to {prompts[-1]} prompts (none over a single one)"
     alt = (f"Tokens per round against k for {routes}, k from {ks[0]} to {ks[-1]}: {'; '.join(sentences)}. "
-           f"Shaded bands are 95 % intervals over {over}; dashed lines are the i.i.d. formula with the α "
+           f"{bands}; dashed lines are the i.i.d. formula with the α "
            f"that fits k = {ks[0]}.")
     return figure, alt
 

@@ -17,7 +17,7 @@ ROUTES = ("chat", "code", "json")
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "prompts"
 # Who speaks, as logs of different origin say it.
 ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
-         "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "tool": "tool"}
+         "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "tool": "user"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ def read_prompts(path: str | Path, skip_bad: bool = False,
     an object with a prompt under "prompt" (a string), "messages" (OpenAI), "conversations" (ShareGPT) or
     "turns" (MT-Bench, of which the first is used), and optionally "route" (else "mine"). In any other
     every line is a prompt. Blank lines do not count. Answers at the end of a conversation are taken off:
-    the target writes its own.
+    the target writes its own. Tools as OpenAI logs them: an assistant's "tool_calls" become the text of its
+    message, as JSON, and a "tool" message becomes the user's, since few chat templates know more.
     skip_bad: leave out lines that cannot be read, instead of refusing the file with the number of the
     first. say: is told of those, and of repeated prompts, which are left out: a prompt twice is not two
     observations. Raises ValueError when a line is bad, or nothing is left.
@@ -104,7 +105,7 @@ def _text(path: Path) -> str:
 def _is_array(text: str) -> bool:
     try:
         return isinstance(json.loads(text), list)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
@@ -116,6 +117,8 @@ def _request(line: str) -> tuple[str, list[dict[str, str]]]:
         raise ValueError(f"is not JSON ({error.msg} at column {error.colno}). Mend it") from None
     except RecursionError:
         raise ValueError("is JSON nested too deeply. Mend it") from None
+    except ValueError:  # Python reads no integer of more than some thousand digits
+        raise ValueError("holds a number with too many digits. Mend it") from None
     if not isinstance(row, dict):
         raise ValueError('is JSON but not an object. Write {"prompt": …}')
     route = row.get("route", "mine")
@@ -145,11 +148,16 @@ def _request(line: str) -> tuple[str, list[dict[str, str]]]:
 def _messages(turns, role: str, content: str) -> list[dict]:
     messages = []
     for turn in _list(turns, "messages"):
-        if not isinstance(turn, dict) or role not in turn or content not in turn:
+        calls = turn.get("tool_calls") if isinstance(turn, dict) else None
+        if not isinstance(turn, dict) or role not in turn or (content not in turn and not calls):
             raise ValueError(f'has a message without "{role}" and "{content}". Add them')
         if not isinstance(turn[role], str) or turn[role] not in ROLES:
             raise ValueError(f'has a message from {turn[role]!r}. Use {", ".join(ROLES)}')
-        messages.append({"role": ROLES[turn[role]], "content": turn[content]})
+        said = turn.get(content)
+        if calls and ROLES[turn[role]] == "assistant":
+            written = json.dumps(calls, ensure_ascii=False)
+            said = f"{_content(said)}\n{written}" if said else written
+        messages.append({"role": ROLES[turn[role]], "content": said})
     return messages
 
 

@@ -49,6 +49,8 @@ def replay_rounds(accepts: Sequence[np.ndarray], ks: Sequence[int]) -> np.ndarra
         U(t, r) = (1 - a_t) V(t+1) + a_t U(t+1, r-1)     U(t, 0) = V(t+1)     V(t) = 1 + U(t, k)
     and all are 0 past the end. A rejection at t and a bonus token at t both emit x_t: V(t+1) follows.
     """
+    if np.ndim(ks) != 1:
+        raise ValueError(f"ks is {ks!r}: give a list of whole numbers, such as [1, 2, 4].")
     a, starts = _end_aligned(accepts)
     rounds = np.empty((len(starts), len(ks)))
     for column, k in enumerate(ks):

@@ -54,7 +54,12 @@ def draft_law(sampling: Sampling, draft_mode: str) -> Sampling:
 
 
 def batches(lengths: Sequence[int], most_rows: int) -> Iterator[list[int]]:
-    """Indices in groups of similar length, so that little is padding; none wider than MOST_TOKENS."""
+    """Indices in groups of similar length, so that little is padding; none wider than MOST_TOKENS.
+
+    Raises ValueError where most_rows is below 1.
+    """
+    if most_rows < 1:
+        raise ValueError(f"batch must be 1 or more texts at a time, not {most_rows}")
     group: list[int] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
         if group and (len(group) == most_rows or (len(group) + 1) * lengths[i] > MOST_TOKENS):

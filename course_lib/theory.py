@@ -33,7 +33,8 @@ def expected_accepted(alpha: float, k: int) -> float:
     Raises ValueError outside those ranges.
     """
     # The i-th draft is accepted with probability alpha^i, which is also P(at least i accepted).
-    return _powers(*_check(alpha, k)) * alpha
+    alpha, k = _check(alpha, k)
+    return _powers(alpha, k) * alpha
 
 
 def expected_tokens(alpha: float, k: int) -> float:
@@ -97,7 +98,9 @@ def alpha_from_tokens(tokens: float, k: int) -> float:
             f"tokens per round is {tokens:g}, but a round with k={k} emits at most {k + 1}: "
             "k is wrong, or the bonus token was added twice."
         )
-    if not tokens >= 1 - _ROUNDING:
+    if math.isnan(tokens):
+        raise ValueError("tokens per round is nan, not a number: was anything measured, or 0 divided by 0?")
+    if tokens < 1 - _ROUNDING:
         raise ValueError(
             f"tokens per round is {tokens:g}, but every round emits at least 1: "
             "this counts accepted drafts only; add the one token each round adds itself."
@@ -162,9 +165,9 @@ def conditional_from_rounds(drafted: Sequence[int], accepted: Sequence[int]) -> 
 
     drafted, accepted: per round, how many tokens were drafted and how many of them accepted.
     Returns one rate for each position up to the longest draft; nan where no round got that far.
-    Raises ValueError when a round accepts more than it drafted.
+    Raises ValueError when a round accepts more than it drafted, or for counts that are not whole.
     """
-    drafted, accepted = np.asarray(drafted), np.asarray(accepted)
+    drafted, accepted = _whole(drafted, "drafted"), _whole(accepted, "accepted")
     if drafted.shape != accepted.shape or drafted.ndim != 1:
         raise ValueError("drafted and accepted must be two lists of one number a round, equally long.")
     for d, a in zip(drafted, accepted, strict=True):
@@ -220,7 +223,7 @@ class Counts:
 def counts_from_histogram(rounds_by_accepted: Sequence[int]) -> Counts:
     """Counts from a histogram: entry n is how many rounds accepted exactly n of k drafts, n = 0 ... k."""
     rounds = np.asarray(rounds_by_accepted, float)
-    if rounds.ndim != 1 or not (rounds >= 0).all():
+    if rounds.ndim != 1 or not ((rounds >= 0) & (rounds < math.inf)).all():
         raise ValueError("the histogram must be k + 1 counts of rounds, for 0, 1, ... k accepted drafts.")
     k, total = len(rounds) - 1, rounds.sum()
     return Counts(rounds=float(total), drafted=float(k * total), accepted=float(rounds @ np.arange(k + 1)))
@@ -240,6 +243,16 @@ def counts_from_v0(k: int, drafted: int, accepted: int, emitted: int) -> tuple[C
             f"{drafted} drafted are not a whole number of rounds of k={k}: k is wrong, or varied."
         )
     rounds = drafted // k
+    if emitted < rounds:
+        raise ValueError(
+            f"{emitted} emitted in {rounds} rounds (drafted / k): every round emits at least 1 token: "
+            "k is wrong, or the numbers are of different times."
+        )
+    if emitted > accepted + rounds:
+        raise ValueError(
+            f"{emitted} emitted by {accepted} accepted drafts in {rounds} rounds (drafted / k): a round adds "
+            "only 1 token of its own: k is wrong, or the numbers are of different times."
+        )
     given = Counts(rounds, drafted, accepted)
     counts = Counts(rounds, drafted, emitted - rounds)
     if accepted + rounds == emitted:
@@ -259,6 +272,10 @@ def _powers(alpha: float, n: int) -> float:
 
 
 def _check(alpha: float, k: int, least: int = 0) -> tuple[float, int]:
+    try:
+        alpha = float(alpha)  # also of numpy's float32, whose own arithmetic would lose digits
+    except (TypeError, ValueError):
+        raise ValueError(f"alpha is {alpha!r}: a probability must be a number.") from None
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha is {alpha}: a probability must lie between 0 and 1.")
     try:
@@ -267,7 +284,16 @@ def _check(alpha: float, k: int, least: int = 0) -> tuple[float, int]:
         raise ValueError(f"k is {k!r}: drafts per round must be an integer.") from None
     if k < least:
         raise ValueError(f"k is {k}: drafts per round must be {least} or more here.")
-    return float(alpha), k
+    if k > 2**53:  # from here on floats skip whole numbers
+        raise ValueError("k has more than 15 digits: no round drafts that many.")
+    return alpha, k
+
+
+def _whole(values: Sequence[int], name: str) -> np.ndarray:
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be whole numbers of tokens, one a round, not {array.dtype}.")
+    return array.astype(int)
 
 
 def _rates(rates: Sequence[float]) -> np.ndarray:

@@ -41,6 +41,34 @@ def test_bad_input_is_one_line_and_status_2(monkeypatch, error):
         assert (done.exit_code, done.stdout, done.stderr) == (2, "", "fetch: bad input\n")
 
 
+@pytest.mark.parametrize("arguments, line", [
+    (["measure", "--batch", "two"], "measure: Invalid value for '--batch': "),
+    (["metrics"], "metrics: Missing argument"),
+    (["measure", "--nothing"], "measure: No such option: --nothing"),
+    (["nothing"], "course_lib: No such command 'nothing'"),
+    (["distill", "--seed", "-1"], "distill: Invalid value for '--seed'"),
+    (["metrics", "none.txt"], "metrics: there is no file none.txt"),
+    (["metrics", "/"], "metrics: / is a directory"),
+])
+def test_wrong_usage_is_one_line_and_status_2(arguments, line, capsys):
+    assert cli.main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith(line) and said.err.count("\n") == 1
+
+
+def test_main_returns_the_status_of_what_it_ran(monkeypatch, capsys):
+    assert cli.main(["--help"]) == cli.main(["measure", "--help"]) == 0
+    assert cli.main([]) == 2 and "Usage" in capsys.readouterr().out
+
+    def stopped(say):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("course_lib.fetch.fetch", stopped)
+    assert cli.main(["fetch"]) == 130
+    monkeypatch.setattr("course_lib.fetch.fetch", lambda say: ("a", "b"))
+    assert cli.main(["fetch"]) == 0
+
+
 def test_a_bug_is_not_passed_off_as_bad_input(monkeypatch):
     monkeypatch.setattr("course_lib.fetch.fetch", lambda say: [][1])
     assert isinstance(invoke("fetch").exception, IndexError)

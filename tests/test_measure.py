@@ -16,6 +16,7 @@ from course_lib.plots import tokens_per_round_figure
 from course_lib.prompts import Prompt
 from course_lib.replay import expected_rounds, tokens_per_round
 from course_lib.sampling import GREEDY, Sampling
+from course_lib.scoring import batches
 from course_lib.theory import expected_tokens
 from course_lib.traces import Trace, measure_trace
 
@@ -143,7 +144,15 @@ def test_the_figure_says_its_numbers_and_can_be_read_in_grey(trace):
         first, last = rows["mean"].iloc[0], rows["mean"].iloc[-1]
         formula = expected_tokens(first - 1, 8)
         assert f"{route} goes from {first:.2f} to {last:.2f} (formula {formula:.2f})" in alt
-    assert "chat, code and json, k from 1 to 8" in alt and "1 to 4 prompts" in alt
+    assert "chat, code and json, k from 1 to 8" in alt
+
+
+def test_the_figure_claims_no_interval_for_one_prompt(pair, trace):
+    one = measure_trace(pair, prompts_of(chat=1), GREEDY, 8)
+    _, alt = tokens_per_round_figure(tokens_per_round(one, (1, 2)))
+    assert "One prompt gives no interval" in alt and "bands" not in alt
+    _, alt = tokens_per_round_figure(tokens_per_round(trace, (1, 2)))
+    assert "intervals over up to 4 prompts (none over a single one)" in alt
 
 
 # The command
@@ -180,7 +189,19 @@ def test_measure_prints_a_table(invoke, file):
     (["--new-tokens", "250"], "prompt mine.jsonl:1 has 10 tokens, and with 250 new ones"),
     (["--target", "x"], "--target and --draft go together"),
     (["--out", "nowhere/at/all"], "there is no folder"),
-    (["--prompts", "none.jsonl"], "No such file"),
+    (["--out", "."], "is a directory: name a file to write"),
+    (["--out", "x" * 255], "cannot be written"),
+    (["--out", "/dev/null"], "not a file"),
+    (["--figure", "."], "PNG"),
+    (["--figure", "f.jpg"], "ends in .png, not f.jpg"),
+    (["--batch", "0"], "batch must be 1 or more"),
+    (["--seed", "-1"], "seed must be a whole number from 0"),
+    (["--seed", str(2**63)], "seed must be a whole number from 0"),
+    (["--routes", ""], "has no route ''"),
+    (["--target", "", "--draft", "x"], "--target is empty"),
+    (["--target", "x", "--draft", " "], "--draft is empty"),
+    (["--prompts", "none.jsonl"], "there is no file none.jsonl"),
+    (["--prompts", "."], ". is a directory"),
 ])
 def test_bad_input_is_one_line_and_costs_no_forward(invoke, file, pair, monkeypatch, arguments, error):
     monkeypatch.setattr(type(pair.target), "forward", lambda *_, **__: pytest.fail("it computed first"))
@@ -239,3 +260,8 @@ def test_the_embedded_pair_is_measured(tmp_path):
     means = [each["mean"] for each in found["routes"]["code"]["tokens_per_round"].values()]
     assert 1 < means[0] <= means[-1]
     assert Trace.load(tmp_path / "t").meta["target"] == TARGET_FOLDER.name
+
+
+def test_a_batch_of_none_is_refused_where_batches_are_made():
+    with pytest.raises(ValueError, match="batch must be 1 or more"):
+        list(batches([3, 4], 0))

@@ -95,6 +95,7 @@ def test_repeats_are_left_out_and_said(tmp_path):
     ('{"prompt": "x"', "is not JSON"),
     ('"prompt"', "not an object"),
     ("[" * 100_000, "nested too deeply"),
+    ('{"prompt": "x", "n": ' + "9" * 5000 + "}", "holds a number with too many digits"),
     ('{"prompt": ""}', "empty message"),
     ('{"prompt": " \\n"}', "empty message"),
     ('{"prompt": null}', "text is null"),
@@ -139,6 +140,25 @@ def test_a_file_that_is_no_prompt_file_is_refused(tmp_path, content, name, error
         read(tmp_path, content, name)
     with pytest.raises(FileNotFoundError):
         read_prompts(tmp_path / "none.jsonl")
+
+
+def test_a_file_of_brackets_alone_is_refused_in_one_line(tmp_path):
+    with pytest.raises(ValueError, match="line 1 is JSON nested too deeply"):
+        read(tmp_path, "[" * 100_000)
+
+
+def test_traffic_with_tools_is_measured(tmp_path):
+    weather = {"name": "weather", "arguments": '{"city": "Köln"}'}
+    calls = [{"id": "1", "type": "function", "function": weather}]
+    for silent in ({"content": None}, {}, {"content": ""}):
+        found = messages_of(tmp_path, {"messages": [
+            *ASK, {"role": "assistant", **silent, "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "1", "content": "17 °C"}]})
+        assert found == [*ASK, {"role": "assistant", "content": json.dumps(calls, ensure_ascii=False)},
+                         {"role": "user", "content": "17 °C"}]
+    found = messages_of(tmp_path, {"messages": [
+        *ASK, {"role": "assistant", "content": "Let me see.", "tool_calls": calls}, *ASK]})
+    assert found[1]["content"] == f"Let me see.\n{json.dumps(calls, ensure_ascii=False)}"
 
 
 def test_all_lines_bad_is_no_prompt(tmp_path):

@@ -255,3 +255,8 @@ def test_ten_thousand_prompts_take_less_than_two_seconds():
     start = time.process_time()
     replay_rounds(accepts, range(1, 17))
     assert time.process_time() - start < 2
+
+
+def test_one_k_that_is_not_in_a_list_is_refused():
+    with pytest.raises(ValueError, match="ks is 3: give a list"):
+        replay_rounds([[0.5]], 3)

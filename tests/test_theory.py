@@ -149,7 +149,7 @@ def test_nothing_drafted_has_no_rate():
      (alpha_from_prefix_rate, math.nan, "between 0 and 1"),
      (alpha_from_tokens, 6.1, "at most 6"),
      (alpha_from_tokens, 0.8, "counts accepted drafts only"),
-     (alpha_from_tokens, math.nan, "at least 1")],
+     (alpha_from_tokens, math.nan, "not a number")],
 )  # fmt: skip
 def test_impossible_measurements_are_refused_with_the_reason(inverse, value, reason):
     with pytest.raises(ValueError, match=reason):
@@ -220,3 +220,26 @@ def test_impossible_counts_are_refused_with_the_reason():
     with pytest.raises(ValueError, match="k \\+ 1 counts"):
         counts_from_histogram([1, -1])
     assert math.isnan(Counts(rounds=3, drafted=0, accepted=0).prefix_rate)
+
+
+def test_numbers_of_other_kinds_are_read_in_full_or_refused():
+    thirds = np.float32(1 / 3)
+    assert expected_accepted(thirds, 5) == expected_accepted(float(thirds), 5)
+    for alpha, k in (("x", 3), (None, 3), (0.5, 10**400), (1.0, 10**400)):
+        with pytest.raises(ValueError):
+            expected_tokens(alpha, k)
+    with pytest.raises(ValueError, match="whole numbers"):
+        conditional_from_rounds(drafted=[3.5, 2], accepted=[1, 1])
+    with pytest.raises(ValueError, match="nan, not a number"):
+        alpha_from_tokens(math.nan, 3)
+
+
+@pytest.mark.filterwarnings("error")
+def test_counts_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="k \\+ 1 counts"):
+        counts_from_histogram([math.inf, 1])
+    for emitted, why in ((9, "at least 1 token"), (16, "only 1 token of its own")):
+        with pytest.raises(ValueError, match=why):
+            counts_from_v0(k=4, drafted=40, accepted=5, emitted=emitted)
+    # Fewer emitted than accepted is possible: accepted also counts what came after a rejection.
+    assert counts_from_v0(k=4, drafted=40, accepted=30, emitted=10)[0].accepted == 0

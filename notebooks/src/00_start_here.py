@@ -273,7 +273,8 @@ pd.concat(lines).round(2).astype(object).fillna("–")
 # Three guessers, one text. **Whether the text is right does not depend on the draft. What you gain does.**
 # A useless draft costs time and saves next to nothing. The best possible one reaches about k + 1 = 5 tokens a round
 # and still cannot gain, because each of its guesses costs as much as a step of the target. A good draft is one that
-# is right often *and* cheap.
+# is right often *and* cheap. Compare the draft's seconds with those of the target alone: steps saved are not yet time
+# saved, and at this k time may even be lost. Which k saves time is what the course works out.
 #
 # The seconds are one try on this machine, so do not trust their last digits. The course measures time properly
 # later.

@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 
 from course_lib.course import notebook
-from course_lib.intervals import mean_interval, ratio_interval
+from course_lib.intervals import Interval, mean_interval, ratio_interval
 from course_lib.pairs import load_pair
 from course_lib.plots import banner, show, style
 from course_lib.prompts import ROUTES, load_prompts
@@ -40,7 +40,7 @@ from course_lib.theory import (
     expected_tokens,
     tokens_from_unconditional,
 )
-from course_lib.traces import measure_trace
+from course_lib.traces import measure_trace, score_trace
 
 check, quiz = notebook("04")
 style()
@@ -500,28 +500,38 @@ print("conditional, counted:  ", np.array([i.mean for i in conditional]).round(3
 # %% [markdown]
 # ## The ledger
 #
-# Here is the run under every name. The last column takes each number for α and asks the formula for tokens
-# per round, as a reader of a log might. The run itself is the judge.
+# Here is the run under every name, also those from the beginning: `score_trace` scores the text that this run
+# wrote. The column "promises" takes each number for α and asks the formula for tokens per round, as a reader of
+# a log might. The run itself is the judge.
 
 # %% tags=["nbval-ignore-output"]
+own = score_trace(pair, json_prompts, run.tokens, Sampling(1.0)).rows
+
+
+def converted(interval, convert, least):
+    """Mean and both ends, each converted to α."""
+    return Interval(*(convert(max(end, least), K) for end in interval))
+
+
 entries = {
-    "Σ min(p, q) along the text": table.loc["json", "Σ min(p, q), T=1"].mean,
-    "accepted ÷ judged": hazard.mean,
-    "position 1 alone": conditional[0].mean,
-    "α behind the tokens per round": alpha_from_tokens(tokens_per_round.mean, K),
-    "α behind the prefix rate": alpha_from_prefix_rate(prefix.mean, K),
-    "prefix rate (accepted ÷ drafted)": prefix.mean,
-    f"position {len(positions)} alone, unconditional": unconditional[-1].mean,
+    "Σ min(p, q) along the text": rate(own, own.overlap),
+    "min(1, q/p) along the text": rate(own, own.accept),
+    "accepted ÷ judged": hazard,
+    "position 1 alone": conditional[0],
+    "α behind the tokens per round": converted(tokens_per_round, alpha_from_tokens, least=1),
+    "α behind the prefix rate": converted(prefix, alpha_from_prefix_rate, least=0),
+    "prefix rate (accepted ÷ drafted)": prefix,
+    f"position {len(positions)} alone, unconditional": unconditional[-1],
 }
-ledger = pd.DataFrame({"value": entries})
-ledger["taken for α, promises"] = [expected_tokens(value, K) for value in entries.values()]
+ledger = pd.DataFrame({"value": [f"{value:.3f}" for value in entries.values()]}, index=entries)
+ledger["taken for α, promises"] = [expected_tokens(value.mean, K) for value in entries.values()]
 ledger["off by"] = ledger["taken for α, promises"] - tokens_per_round.mean
 print(f"counted: {tokens_per_round:.2f} tokens per round")
 ledger.round(3)
 
 # %% [markdown]
-# The upper rows are estimates of α and promise roughly what was counted. "α behind the tokens per round" hits
-# it by construction. The two lowest rows are no α: take them for it, and you promise far too little.
+# The upper rows are estimates of α; compare their promises with the count and its interval. "α behind the tokens per
+# round" hits it by construction. The two lowest rows are no α: take them for it, and you promise far too little.
 #
 # The estimates of α need not be equal. They weigh places differently: the text as a whole, the drafts that were
 # judged, the first draft of each round. If α were the same everywhere that would not matter. Notebook 06

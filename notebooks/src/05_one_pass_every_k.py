@@ -575,8 +575,8 @@ show(figure, "Four readings of one real trace, in per cent off the replay, at k 
     for name in names[2:]) + ".")
 
 # %% [markdown]
-# All read the same numbers, so the lines differ by the reading alone; the sampling noise is common to them. How far
-# each is off depends on the pair, the route and k. The gap between the formula and the replay is the subject of
+# All read the same text, so most of the sampling noise is common to them, and the lines differ mainly by the reading.
+# How far each is off, and to which side, depends on the pair, the route and k. The gap between the formula and the replay is the subject of
 # notebook 06: it measures how far the coins are from equal.
 #
 # Do not let a small gap here persuade you of a trap. It costs no more to follow the rounds.

@@ -479,7 +479,7 @@ def test_command(tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["no-such-file.txt"], "No such file"), (["localhost:8000"], "write http://localhost:8000"),
+    (["no-such-file.txt"], "there is no file no-such-file.txt"), (["localhost:8000"], "write http://localhost:8000"),
     (["http://127.0.0.1:9/metrics"], "is the server up"), (["http://"], "cannot be reached"),
     (["-", "--watch", "1"], "standard input"), ([str(FIXTURES / "llama_cpp.txt"), "--watch", "0"], "above 0"),
     ([str(FIXTURES / "llama_cpp.txt"), "--costs", "none.json"], "none.json cannot be read"),

@@ -182,11 +182,16 @@ def test_devices_without_a_gpu(folders):
 def test_the_70b_target_is_spread_where_there_are_several_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: torch.ones(1))  # no GPU need be there
     assert pairs._device(None, "h100-70b") == (torch.device("cuda"), True)
     assert pairs._device("auto", "h100") == (torch.device("cuda"), True)
     assert pairs._device(None, "h100") == (torch.device("cuda"), False)
     assert pairs._device("cuda:1", "h100-70b") == (torch.device("cuda:1"), False)
+
+
+def test_a_device_that_holds_no_numbers_is_refused():
+    with pytest.raises(PairError, match="device 'meta' cannot be used here.*--device cpu"):
+        pairs._device("meta", "smol")
 
 
 def test_a_sliding_window_ends_the_context():

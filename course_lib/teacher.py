@@ -25,7 +25,8 @@ from course_lib.sampling import Sampling, draw, probabilities
 
 WORK = MODELS / "distill"
 PARTS = 3  # a pass answers every third training prompt, the next pass the next
-SAMPLES = (3, 2, 2, 2, 2)  # answers to each prompt, by pass
+# Answers to each prompt of chat, code and JSON, by pass. JSON has the shortest answers, and the most to gain.
+SAMPLES = ((3, 3, 3), *[(2, 2, 2)] * 4, *[(2, 3, 4)] * 4)
 PASSES = len(SAMPLES)
 CHUNK = 22  # prompts written together
 TOP = 8  # of the target's likeliest tokens are stored at each position
@@ -41,7 +42,7 @@ def write_text(
     say=print,
 ) -> None:
     """Let the target answer the training prompts: pass i takes every PARTS-th prompt,
-    SAMPLES[i] times.
+    SAMPLES[i][route] times.
 
     Writes work/text-PASS-CHUNK.safetensors; chunks that are there are kept. A chunk's text depends on
     (seed, pass, chunk) alone, so `share` (worker, workers) splits the chunks between processes.
@@ -56,16 +57,17 @@ def write_text(
                 continue
             started = time.perf_counter()
             generator = torch.Generator().manual_seed(seed * 1_000_000 + index * 1_000 + number)
-            prompts, samples = [ids for _, _, ids in chunk], SAMPLES[index]
-            texts, hidden = _answer(model, prompts, samples, new_tokens, generator, tokenizer.eos_token_id)
+            every = _every_answer([SAMPLES[index][route] for route, _, _ in chunk])
+            routes, held, prompts = zip(*chunk, strict=True)
+            texts, hidden = _answer(model, prompts, every, new_tokens, generator, tokenizer.eos_token_id)
             hidden = torch.cat(hidden).half()
             part = path.with_suffix(f".part{os.getpid()}")
             save_file(
                 {
-                    "route": torch.tensor([route for route, _, _ in chunk]).repeat(samples),
-                    "held_back": torch.tensor([held for _, held, _ in chunk]).repeat(samples),
-                    "prompt": torch.tensor([token for ids in prompts for token in ids] * samples),
-                    "prompt_length": torch.tensor([len(ids) for ids in prompts] * samples),
+                    "route": torch.tensor(routes)[every],
+                    "held_back": torch.tensor(held)[every],
+                    "prompt": torch.tensor([token for i in every for token in prompts[i]]),
+                    "prompt_length": torch.tensor([len(prompts[i]) for i in every]),
                     "text": torch.tensor([token for text in texts for token in text]),
                     "text_length": torch.tensor([len(text) for text in texts]),
                     "hidden": hidden,
@@ -141,16 +143,20 @@ def _training_prompts(route: str):
     return load_prompts([route], "train")
 
 
+def _every_answer(samples: list[int]) -> torch.Tensor:
+    """Which prompt each answer is to: all the first answers, then the second ones, and so on."""
+    return torch.tensor([i for n in range(max(samples)) for i, count in enumerate(samples) if n < count])
+
+
 @torch.inference_mode()
-def _answer(model, prompts, samples, new_tokens, generator, eos):
-    """`samples` answers to each prompt, drawn at temperature 1: token lists, and for each the hidden
-    states [length, size] behind its tokens."""
+def _answer(model, prompts, every, new_tokens, generator, eos):
+    """An answer to prompts[i] for each i in `every`, drawn at temperature 1: token lists, and for each the
+    hidden states [length, size] behind its tokens."""
     lengths = torch.tensor([len(ids) for ids in prompts])
     tokens = torch.nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in prompts], batch_first=True)
     cache = KVCache(len(prompts), tokens.shape[1] + new_tokens)
     states = forward_hidden(model, tokens, cache)
     cache.lengths = lengths  # right padding is taken back like a rejected draft
-    every = torch.arange(len(prompts)).repeat(samples)
     cache.keep_rows(every)  # one reading of a prompt serves all its answers
     state = states[every, lengths[every] - 1]
     texts, hidden = [[] for _ in every], [[] for _ in every]

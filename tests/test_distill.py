@@ -100,8 +100,8 @@ def test_texts_are_the_targets_own_and_hidden_states_are_those_behind_them(works
     target = tiny()
     rows = teacher.read_pass(workshop, 0)
     assert (
-        len(rows) == 12 * teacher.SAMPLES[0]
-        and sum(row["held_back"] for row in rows) == 3 * teacher.SAMPLES[0]
+        len(rows) == 12 * teacher.SAMPLES[0][0]
+        and sum(row["held_back"] for row in rows) == 3 * teacher.SAMPLES[0][0]
     )
     for row in rows:
         assert 1 <= len(row["text"]) <= 6 and 1 not in row["text"][:-1].tolist()

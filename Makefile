@@ -8,7 +8,7 @@ PY := .venv/bin/python
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count()))')
 MEASURE ?= --limit 8 --new-tokens 96
 
-.PHONY: help course test setup notebooks exact bench lint clean
+.PHONY: help course test setup notebooks recordings exact bench lint clean
 .NOTPARALLEL:
 
 help:
@@ -35,6 +35,21 @@ setup: .venv/installed
 # For maintainers: the committed notebooks, from their sources, executed.
 notebooks: setup
 	$(PY) -m course_lib build
+
+# data/recordings, measured again on this machine (hours). One thread: the numbers then do not depend on
+# how many cores were free. Afterwards write what was made, and when, into data/manifest.json.
+RECORD := OMP_NUM_THREADS=1 $(PY) -m course_lib
+R := data/recordings
+recordings: setup
+	mkdir -p $(R)
+	for t in 0 0.3 0.6 0.8 1 1.2; do \
+		$(RECORD) measure --temperature $$t --out $(R)/smol-t$$t.parquet --json >/dev/null || exit 1; done
+	$(RECORD) measure --temperature 1 --top-p 0.9 --out $(R)/smol-t1-p0.9.parquet --json >/dev/null
+	$(RECORD) costs --out $(R)/costs-cpu.json --json >/dev/null
+	$(RECORD) sweep $(R)/smol-t0.parquet --check --json >$(R)/.sweep.part
+	mv $(R)/.sweep.part $(R)/sweep-cpu.json
+	$(RECORD) sweep $(R)/smol-t1.parquet --check --json >$(R)/.sweep.part
+	mv $(R)/.sweep.part $(R)/sweep-cpu-t1.json
 
 # Greedy output against model.generate on every held-out prompt (minutes).
 exact: setup

@@ -1,0 +1,28 @@
+"""Recordings: measurements too long to repeat in a notebook, kept in data/recordings with their provenance.
+
+    smol-t0.parquet ... smol-t1.2.parquet   traces of the embedded pair by temperature (`Trace.load`)
+    smol-t1-p0.9.parquet                    the same at temperature 1, top-p 0.9
+    costs-cpu.json                          round costs by batch (`CostTable.load`)
+    sweep-cpu.json, sweep-cpu-t1.json       predicted against measured, what `sweep --check --json` printed
+
+`make recordings` makes all of them again.
+"""
+
+from pathlib import Path
+
+from course_lib.fetch import ROOT
+
+RECORDINGS = ROOT / "data" / "recordings"
+
+
+def recording(name: str, folder: Path = RECORDINGS) -> Path:
+    """Where a recording lies: `recording("smol-t0.parquet")`.
+
+    Raises ValueError, with the command that makes it, where there is none of that name.
+    """
+    path = folder / name
+    if not path.is_file():
+        there = ", ".join(sorted(each.name for each in folder.glob("*.*"))) or "none"
+        raise ValueError(f"there is no recording {name} (here are: {there}): run `make recordings`, which "
+                         "measures the embedded pair again")
+    return path

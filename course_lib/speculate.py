@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 
 from course_lib.cache import KVCache, forward, forward_hidden
+from course_lib.clock import Clock
 from course_lib.sampling import GREEDY, Sampling, accept_chance, draw, flip, probabilities, residual
 
 ROUND_COLUMNS = ("row", "round", "start", "drafted", "accepted", "emitted", "proposed")
@@ -32,12 +33,14 @@ class Decoded:
     new text), drafted, accepted, emitted (counts of tokens; emitted is accepted + 1 unless the text
     ended inside the accepted drafts) and proposed (the drafted token ids).
     seconds: wall clock, of which prefill_seconds reading the prompts.
+    times: where each round's time went, see `clock.Clock.times`.
     """
 
     tokens: list[list[int]]
     rounds: pd.DataFrame
     seconds: float
     prefill_seconds: float
+    times: pd.DataFrame
 
     def tokens_per_round(self) -> float:
         """Emitted tokens per round and row, over the whole batch (engines: mean acceptance length)."""
@@ -87,7 +90,9 @@ def decode_plain(pair, prompts: list[list[int]], max_new_tokens: int, sampling: 
 @torch.inference_mode()
 def _decode(pair, prompts, k, max_new_tokens, sampling, draft_sampling, generator) -> Decoded:
     started = time.perf_counter()
-    state = _State(pair, prompts, min(k, max_new_tokens - 1), max_new_tokens)
+    ks = k if isinstance(k, tuple) else (k,)  # `timing` gives the rounds several k in turn
+    state = _State(pair, prompts, min(max(ks), max_new_tokens - 1), max_new_tokens)
+    clock = state.clock = Clock(pair.device)
     if pair.device.type != "cpu":  # a GPU still works after the call returns
         torch.accelerator.synchronize(pair.device)
     prefill_seconds = time.perf_counter() - started
@@ -95,7 +100,8 @@ def _decode(pair, prompts, k, max_new_tokens, sampling, draft_sampling, generato
     while len(state.rows):
         left = torch.tensor([max_new_tokens - len(texts[row]) for row in state.rows], device=pair.device)
         # The last token of a row always comes from the target, so drafting it would be waste.
-        limit = (left - 1).clamp(max=k)
+        limit = (left - 1).clamp(max=ks[state.round % len(ks)])
+        clock.start(len(state.rows), int(limit.max()))
         drafts, kept, extra = _round(pair, state, limit, sampling, draft_sampling, generator)
         going = []
         for i, row in enumerate(state.rows):
@@ -110,8 +116,9 @@ def _decode(pair, prompts, k, max_new_tokens, sampling, draft_sampling, generato
                 going.append(i)
         state.round += 1
         state.keep(going)
+    clock.mark()
     return Decoded(texts, pd.DataFrame(records, columns=ROUND_COLUMNS),
-                   time.perf_counter() - started, prefill_seconds)
+                   time.perf_counter() - started, prefill_seconds, clock.times())
 
 
 def _round(pair, state, limit, sampling, draft_sampling, generator):
@@ -133,10 +140,12 @@ def _round(pair, state, limit, sampling, draft_sampling, generator):
         if j + 1 < k:
             logits = forward(pair.draft, drafts[-1][:, None], state.draft_cache)[:, -1]
     drafts = torch.stack(drafts, 1) if k else limit.new_zeros(len(limit), 0)
+    state.clock.mark()
 
     # 2. Verify. One forward over the last token and the k drafts gives k + 1 laws: p[:, j] is the
     #    law of draft j, and p[:, k] that of the bonus token.
     logits = forward(pair.target, torch.cat([state.last(), drafts], 1), state.target_cache)
+    state.clock.mark()
     p = probabilities(logits, sampling)
     q = torch.stack([*q, torch.zeros_like(p[:, 0])], 1)  # no draft stands behind the bonus token
 

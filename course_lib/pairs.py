@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from course_lib.fetch import DRAFT_FOLDER, TARGET_FOLDER
+from course_lib.packed import pack
 
 REGISTRY = {
     "smol": (str(TARGET_FOLDER), str(DRAFT_FOLDER)),
@@ -75,8 +76,8 @@ def load_pair(name_or_target: str = "smol", draft: str | None = None, device: st
     device: "cpu", "cuda", "cuda:1", "mps", or "auto" (spread the target over every GPU); by default
     the GPU if there is one. dtype: float32, bfloat16, float16 or float64; by default bfloat16 on a
     GPU and on processors that compute in it, else float32 (bfloat16 without such instructions is
-    slower, not faster). Raises PairError when weights are missing, gated or damaged, or when the
-    vocabularies differ.
+    slower, not faster; its float32 products read 16-bit weights where that loses nothing: `packed`).
+    Raises PairError when weights are missing, gated or damaged, or when the vocabularies differ.
     """
     if draft is None:
         if name_or_target not in REGISTRY:
@@ -157,6 +158,7 @@ def _load_model(source: str, dtype: torch.dtype, device: torch.device, spread: b
                         "architecture (model.model, then model.lm_head and nothing after it)")
     if not spread:
         model.to(device)
+    pack(model)
     return model.eval()
 
 

@@ -7,7 +7,7 @@ Its drafts end early (low confidence, end of the text), so drafted is often belo
 import re
 
 from course_lib.engines.reading import Reading, agree, pool
-from course_lib.engines.text import Scrape, number
+from course_lib.engines.text import Scrape, draft_counters, number
 from course_lib.engines.vllm import field, rounds_from_length
 
 ENGINE = "llama.cpp"
@@ -40,7 +40,11 @@ def promql(selector: str, k: int | None) -> dict[str, str]:
 
 def read_scrape(scrape: Scrape, k: int | None) -> list[Reading]:
     """One reading a model; the server's own labels name none."""
-    return [_of_model(scrape, model, k) for model in scrape.models("llamacpp:spec_decode")]
+    return [Reading(
+        ENGINE, "metrics", model, cumulative=True, **draft_counters(scrape, _S, model, k),
+        generated=scrape.total("llamacpp:tokens_predicted", model),
+        notes=("Counts since the server started: for now, take two scrapes.",))
+        for model in scrape.models("llamacpp:spec_decode")]
 
 
 def read_object(node: dict, model: str | None, k: int | None) -> Reading | None:
@@ -59,20 +63,6 @@ def read_log(lines: list[str], k: int | None) -> list[Reading]:
     Statistics hold the same traffic as the request lines beside them, and rounds as well.
     """
     return _statistics(lines, k) or _requests(lines, k) or _example(lines, k)
-
-
-def _of_model(scrape: Scrape, model: str | None, k: int | None) -> Reading:
-    positions = scrape.positions(f"{_S}accepted_tokens_per_pos", "position", model)
-    names = {"rounds": "drafts", "drafted": "draft_tokens", "accepted": "accepted_tokens"}
-    values = {ours: scrape.total(_S + theirs, model) for ours, theirs in names.items()}
-    reported = {ours: f"{_S}{theirs}_total" for ours, theirs in names.items() if values[ours] is not None}
-    if positions:
-        reported["per_position"] = f"{_S}accepted_tokens_per_pos_total / {_S}drafts_total"
-    return Reading(
-        ENGINE, "metrics", model, cumulative=True, **values, positions=positions,
-        k=agree(k, len(positions) if positions else None, "the number of positions"),
-        generated=scrape.total("llamacpp:tokens_predicted", model), reported=reported,
-        notes=("Counts since the server started: for now, take two scrapes.",))
 
 
 _NO_K = ("rounds are not in this text: pass --k (--spec-draft-n-max) for tokens per round and alpha. "

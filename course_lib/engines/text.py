@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from course_lib.engines.reading import LONGEST_DRAFT, count
+from course_lib.engines.reading import LONGEST_DRAFT, agree, count
 
 # Only these lines of an exposition matter here; a broken line among the thousand others does not.
 _OURS = re.compile(
@@ -81,6 +81,18 @@ class Scrape:
         series = self._samples.get(f"{name}_total") or self._samples.get(name) or {}
         return [(labels, value) for key, value in series.items()
                 if _model(labels := dict(key)) == model]
+
+
+def draft_counters(scrape: Scrape, start: str, model: str | None, k: int | None) -> dict:
+    """The four counters that vLLM V1 and llama.cpp name alike after `start`, as fields of a Reading."""
+    positions = scrape.positions(f"{start}accepted_tokens_per_pos", "position", model)
+    names = {"rounds": "drafts", "drafted": "draft_tokens", "accepted": "accepted_tokens"}
+    values = {ours: scrape.total(start + theirs, model) for ours, theirs in names.items()}
+    reported = {ours: f"{start}{theirs}_total" for ours, theirs in names.items() if values[ours] is not None}
+    if positions:
+        reported["per_position"] = f"{start}accepted_tokens_per_pos_total / {start}drafts_total"
+    k = agree(k, len(positions) if positions else None, "the number of position labels")
+    return {**values, "positions": positions, "k": k, "reported": reported}
 
 
 def is_json(text: str) -> bool:

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from course_lib.engines.reading import Reading, agree, pool
-from course_lib.engines.text import Scrape, number, numbers
+from course_lib.engines.text import Scrape, draft_counters, number, numbers
 
 ENGINE = "vLLM V1"
 V0 = "vLLM V0"
@@ -75,17 +75,10 @@ def read_log(lines: list[str], k: int | None) -> list[Reading]:
 
 
 def _v1(scrape: Scrape, model: str | None, k: int | None) -> Reading:
-    positions = scrape.positions(f"{_S}accepted_tokens_per_pos", "position", model)
-    names = {"rounds": "drafts", "drafted": "draft_tokens", "accepted": "accepted_tokens"}
-    values = {ours: scrape.total(_S + theirs, model) for ours, theirs in names.items()}
-    reported = {ours: f"{_S}{theirs}_total" for ours, theirs in names.items() if values[ours] is not None}
-    if positions:
-        reported["per_position"] = f"{_S}accepted_tokens_per_pos_total / {_S}drafts_total"
     return Reading(
-        ENGINE, "metrics", model, cumulative=True, **values, positions=positions,
-        k=agree(k, len(positions) if positions else None, "the number of position labels"),
+        ENGINE, "metrics", model, cumulative=True, **draft_counters(scrape, _S, model, k),
         generated=scrape.total("vllm:generation_tokens", model), created=scrape.created(f"{_S}drafts", model),
-        reported=reported, notes=("Counts since the engine started: for now, take two scrapes.",))
+        notes=("Counts since the engine started: for now, take two scrapes.",))
 
 
 def _v0(scrape: Scrape, model: str | None, k: int | None) -> Reading:

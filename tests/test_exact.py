@@ -56,15 +56,21 @@ def test_a_sample_of_prompts(pair):
     compare(pair, prompts, wanted, k=4, batch=3, new_tokens=24)  # fails on any difference but a near-tie
 
 
-@pytest.mark.exact
-def test_every_held_out_prompt(pair, capsys):
+@pytest.fixture(scope="module")
+def every_prompt(pair):
+    """20 prompts a route and what `model.generate` writes behind each: once, for every k and batch size."""
     prompts = [pair.encode(prompt.messages) for prompt in load_prompts(limit=20)]
     assert len(prompts) == 20 * len(ROUTES)
-    wanted = [greedy_text(pair.target, prompt, NEW_TOKENS, pair.eos) for prompt in prompts]
-    for k in (1, 4, 8):
-        for batch in (1, 8):
-            gaps = compare(pair, prompts, wanted, k, batch, NEW_TOKENS)
-            with capsys.disabled():
-                print(f"\nk={k}, batch {batch}: {len(prompts) - len(gaps)} of {len(prompts)} texts equal "
-                      f"generate's token for token, {len(gaps)} part at a near-tie"
-                      + (f" (gaps up to {max(gaps):.1e})" if gaps else ""), end="")
+    return prompts, [greedy_text(pair.target, prompt, NEW_TOKENS, pair.eos) for prompt in prompts]
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("batch", [8, 1])
+@pytest.mark.parametrize("k", [1, 4, 8])
+def test_every_held_out_prompt(pair, every_prompt, k, batch, capsys):
+    gaps = compare(pair, *every_prompt, k, batch, NEW_TOKENS)
+    count = len(every_prompt[0])
+    with capsys.disabled():
+        print(f"\nk={k}, batch {batch}: {count - len(gaps)} of {count} texts equal generate's token for "
+              f"token, {len(gaps)} part at a near-tie" + (f" (gaps up to {max(gaps):.1e})" if gaps else ""),
+              end="", flush=True)

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from course_lib.cache import KVCache, forward_hidden
 from course_lib.fetch import MODELS, TARGET_FOLDER
+from course_lib.packed import pack
 from course_lib.prompts import ROUTES, load_prompts
 from course_lib.sampling import Sampling, draw, probabilities
 
@@ -49,6 +50,7 @@ def write_text(
     """
     tokenizer = AutoTokenizer.from_pretrained(TARGET_FOLDER)
     model = load_model(TARGET_FOLDER)
+    pack(model)
     work.mkdir(parents=True, exist_ok=True)
     for index in passes:
         for number, chunk in enumerate(_chunks(tokenizer, index)):
@@ -71,7 +73,7 @@ def write_text(
                     "text": torch.tensor([token for text in texts for token in text]),
                     "text_length": torch.tensor([len(text) for text in texts]),
                     "hidden": hidden,
-                    "top": top_tokens(model.lm_head.weight, hidden),
+                    "top": top_tokens(model.lm_head, hidden),
                 },
                 part,
             )
@@ -104,7 +106,7 @@ def read_pass(work: Path, index: int) -> list[dict]:
 def top_tokens(head, hidden) -> torch.Tensor:
     """The TOP likeliest tokens under hidden states [tokens, size], as int32 [tokens, TOP]."""
     with torch.inference_mode():
-        parts = [(part.float() @ head.T).topk(TOP).indices for part in hidden.split(256)]
+        parts = [head(part.float()).topk(TOP).indices for part in hidden.split(256)]
     return torch.cat(parts).int()
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ import numpy as np
 
 from course_lib.replay import adaptive_cost, fixed_cost
 from course_lib.theory import alpha_from_tokens, expected_tokens
+from course_lib.whole import whole
 
 FORMAT = "course_lib costs 1"
 PROVENANCE = ("machine", "date", "command")
@@ -72,7 +72,7 @@ class RoundCosts:
                 raise ValueError("base and per_token are both 0: a target step takes time.")
             object.__setattr__(self, "t_verify", linear)
             return
-        table = {_whole("a width in t_verify", width, 1): seconds for width, seconds in self.t_verify.items()}
+        table = {whole("a width in t_verify", width, 1): seconds for width, seconds in self.t_verify.items()}
         for width, seconds in table.items():
             if not _number(f"t_verify at width {width}", seconds) > 0:
                 raise ValueError(f"t_verify at width {width} is 0: a target step takes time.")
@@ -95,7 +95,7 @@ class RoundCosts:
 
     def verify_seconds(self, width: int) -> float:
         """One target step over `width` tokens a row; width 1 is plain decoding."""
-        width = _whole("width", width, 1)
+        width = whole("width", width, 1)
         if isinstance(self.t_verify, Linear):
             return self.t_verify.base + max(width - 1, 1) * self.t_verify.per_token
         largest = max(self.t_verify)
@@ -108,12 +108,12 @@ class RoundCosts:
 
     def round_seconds(self, k: int) -> float:
         """One round with k drafts; k = 0 is one step of plain decoding."""
-        k = _whole("k", k, 0)
+        k = whole("k", k, 0)
         return self.verify_seconds(k + 1) + (k * self.t_draft + self.overhead if k else 0.0)
 
     def round_cost(self, max_k: int) -> np.ndarray:
         """Rounds with k = 0 ... max_k in target steps, as `replay` takes them; the first is 1."""
-        rounds = [self.round_seconds(k) for k in range(_whole("max_k", max_k, 0) + 1)]
+        rounds = [self.round_seconds(k) for k in range(whole("max_k", max_k, 0) + 1)]
         return np.array(rounds) / rounds[0]
 
     def speedup(self, tokens_per_round, k: int):
@@ -141,7 +141,7 @@ class RoundCosts:
         nan where no rate does: the round costs more than k + 1 target steps, which is all it can emit.
         k: an integer >= 1.
         """
-        tokens = self.break_even_tokens(_whole("k", k, 1))
+        tokens = self.break_even_tokens(whole("k", k, 1))
         return alpha_from_tokens(max(tokens, 1.0), k) if tokens <= k + 1 else math.nan
 
     def best_k(self, alpha: float, max_k: int) -> tuple[int, float]:
@@ -149,7 +149,7 @@ class RoundCosts:
 
         (0, 1.0) means off: no k beats plain decoding. Of equals the smallest k wins.
         """
-        ks = range(1, _whole("max_k", max_k, 0) + 1)
+        ks = range(1, whole("max_k", max_k, 0) + 1)
         return self.best_measured_k({k: expected_tokens(alpha, k) for k in ks})
 
     def best_measured_k(self, tokens: Mapping[int, float]) -> tuple[int, float]:
@@ -221,7 +221,7 @@ class CostTable:
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise ValueError(f"{path} is no file of costs of this version: its format is not {FORMAT!r}.")
         try:
-            batches = {int(batch): RoundCosts(**parts) for batch, parts in document["batches"].items()}
+            batches = {int(batch): _from_json(parts) for batch, parts in document["batches"].items()}
             meta = dict(document["meta"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path} is damaged: {error}") from None
@@ -235,6 +235,13 @@ def _as_json(costs: RoundCosts) -> dict:
     return {"t_draft": costs.t_draft, "t_verify": verify, "overhead": costs.overhead}
 
 
+def _from_json(parts: dict) -> RoundCosts:
+    verify = parts["t_verify"]
+    if isinstance(verify, dict):  # whose keys JSON made text
+        verify = {int(width) if width.isdecimal() else width: seconds for width, seconds in verify.items()}
+    return RoundCosts(**{**parts, "t_verify": verify})
+
+
 def _number(name: str, value: float) -> float:
     try:
         if 0 <= value < math.inf:
@@ -242,13 +249,3 @@ def _number(name: str, value: float) -> float:
     except TypeError:
         pass
     raise ValueError(f"{name} is {value!r}: it must be a finite number, 0 or more.")
-
-
-def _whole(name: str, value: int, least: int) -> int:
-    try:
-        value = int(value) if isinstance(value, str) else operator.index(value)  # JSON has text for keys
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} is {value!r}: it must be an integer.") from None
-    if value < least:
-        raise ValueError(f"{name} is {value}: it must be {least} or more.")
-    return value

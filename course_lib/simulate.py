@@ -6,11 +6,12 @@ of a text its coin and lets each round start where the last one ended, as a real
 coins the two agree; for `sticky_coins` they do not.
 """
 
-import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from course_lib.whole import whole
 
 
 class Rounds(NamedTuple):
@@ -28,7 +29,7 @@ def simulate_rounds(alpha: float | Sequence[float], k: int, n: int, seed: int) -
     for all drafts, or k numbers, one for each position. k, n: integers >= 0 and >= 1.
     Raises ValueError on other input.
     """
-    k, n = _whole("k", k, 0), _whole("n", n, 1)
+    k, n = whole("k", k, 0), whole("n", n, 1)
     chances = np.asarray(alpha, float)
     if chances.shape not in ((), (k,)) or not ((chances >= 0) & (chances <= 1)).all():
         raise ValueError(f"alpha is {alpha}: give one probability, or one for each of the k={k} drafts.")
@@ -46,7 +47,7 @@ def sticky_coins(stay: float, leave: float, n: int, seed: int) -> np.ndarray:
     and the first is drawn with that chance. n: an integer >= 1.
     Raises ValueError on other input, or when stay = 1 and leave = 0: such coins never change.
     """
-    n = _whole("n", n, 1)
+    n = whole("n", n, 1)
     if not (0 <= stay <= 1 and 0 <= leave <= 1) or (stay == 1 and leave == 0):
         raise ValueError(f"stay={stay} and leave={leave} must be probabilities, and not 1 with 0.")
     draws = np.random.default_rng(seed).random(n)
@@ -67,7 +68,7 @@ def rounds_along_text(coins: Sequence[bool], k: int) -> Rounds:
     have no room for the extra token. The emitted tokens add up to len(coins).
     Raises ValueError on other input. `replay.expected_rounds` counts the same rounds from chances.
     """
-    k, coins = _whole("k", k, 0), np.asarray(coins)
+    k, coins = whole("k", k, 0), np.asarray(coins)
     if coins.ndim != 1 or coins.size == 0 or not np.isin(coins, (0, 1)).all():
         raise ValueError("coins must be a list of True and False, at least one.")
     end = len(coins)
@@ -83,13 +84,3 @@ def rounds_along_text(coins: Sequence[bool], k: int) -> Rounds:
         emitted.append(min(accepted[-1] + 1, end - t))
         t += emitted[-1]
     return Rounds(np.array(drafted), np.array(accepted), np.array(emitted))
-
-
-def _whole(name: str, value: int, least: int) -> int:
-    try:
-        value = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} is {value!r}: it must be an integer.") from None
-    if value < least:
-        raise ValueError(f"{name} is {value}: it must be {least} or more.")
-    return value

@@ -17,11 +17,12 @@ Real acceptance is neither equal nor independent: `replay` measures instead of a
 """
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from course_lib.whole import whole
 
 _ROUNDING = 1e-9  # how far outside its range a number may lie and still be taken for rounding
 
@@ -278,12 +279,7 @@ def _check(alpha: float, k: int, least: int = 0) -> tuple[float, int]:
         raise ValueError(f"alpha is {alpha!r}: a probability must be a number.") from None
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha is {alpha}: a probability must lie between 0 and 1.")
-    try:
-        k = operator.index(k)
-    except TypeError:
-        raise ValueError(f"k is {k!r}: drafts per round must be an integer.") from None
-    if k < least:
-        raise ValueError(f"k is {k}: drafts per round must be {least} or more here.")
+    k = whole("k", k, least)
     if k > 2**53:  # from here on floats skip whole numbers
         raise ValueError("k has more than 15 digits: no round drafts that many.")
     return alpha, k

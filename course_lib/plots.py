@@ -1,6 +1,7 @@
 """Figures with the sentence a screen reader says, and the banner that says how real a number is."""
 
 import io
+import warnings
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -128,6 +129,85 @@ def tokens_per_round_figure(table) -> tuple[Figure, str]:
            f"{bands}; dashed lines are the i.i.d. formula with the α "
            f"that fits k = {ks[0]}.")
     return figure, alt
+
+
+def speedup_by_k_figure(document: dict, load: int, most: int = 6) -> tuple[Figure, str]:
+    """Speedup against k at one load, a line a route: predicted with its interval, and measured where it is.
+
+    document: what `sweep.decide` or `sweep.check` returns, None where a number is unknown. most: how many
+    routes are drawn, those with most tokens; more lines cannot be told apart. Returns the figure and its
+    alternative text, with every number drawn.
+    """
+    figure, said = _speedups(
+        [(route, [(row["k"], row["predicted"], row["predicted_low"], row["predicted_high"], row["measured"])
+                  for row in found["loads"][str(load)]["table"]])
+         for route, found in _most_tokens(document, most) if str(load) in found["loads"]], "k = ")
+    figure.axes[0].set(xlabel="k, drafts a round", ylabel="speedup", xticks=document["ks"],
+                       title=f"load {load}")
+    return figure, f"Predicted speedup against k at load {load}: {said}"
+
+
+def speedup_by_load_figure(document: dict, most: int = 6) -> tuple[Figure, str]:
+    """The best k's predicted speedup against the load; arguments and return as `speedup_by_k_figure`."""
+    routes = _most_tokens(document, most)
+    loads = sorted({int(load) for _, found in routes for load in found["loads"]})
+    figure, said = _speedups(
+        [(route, [(load, one["speedup"], *(one["speedup_interval"] or (None, None)), None)
+                  for load in loads if (one := found["loads"].get(str(load)))])
+         for route, found in routes], "")
+    axes = figure.axes[0]
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(loads, [str(load) for load in loads])
+    axes.minorticks_off()
+    axes.set(xlabel="load, requests decoded together", ylabel="speedup at the best k")
+    return figure, f"Predicted speedup at the best k, by load: {said}"
+
+
+def svg(figure: Figure) -> str:
+    """The figure as SVG with its words as text: small, sharp in print, the same bytes each time."""
+    import matplotlib as mpl
+
+    file = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "course_lib"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's own fonts will have it
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    return file.getvalue()
+
+
+def _speedups(series: list[tuple[str, list[tuple]]], at: str) -> tuple[Figure, str]:
+    """Lines through (x, speedup, low, high, measured), and the sentence with their numbers."""
+    figure = Figure()
+    axes = figure.subplots()
+    axes.axhline(1, color="black", linewidth=1, linestyle="-", marker="")
+    lines, names, sentences, hollow = [], [], [], {"linestyle": "", "markersize": 10, "fillstyle": "none"}
+    for number, (route, points) in enumerate(series):
+        points = [point for point in points if point[1] is not None]
+        look = {"color": _COLOURS[number % len(_COLOURS)], "marker": _MARKERS[number % len(_MARKERS)]}
+        lines += axes.plot([point[0] for point in points], [point[1] for point in points],
+                           linestyle=_LINES[number % len(_LINES)], **look)
+        # A legend shows neither a name that begins with _ nor, legibly, a very long one.
+        name = route if len(route) < 25 else route[:24] + "…"
+        names.append(f" {name}" if name.startswith("_") else name)
+        band = [point for point in points if None not in point[2:4]]
+        axes.fill_between([point[0] for point in band], [point[2] for point in band],
+                          [point[3] for point in band], alpha=0.15, color=look["color"])
+        real = [point for point in points if point[4] is not None]
+        axes.plot([point[0] for point in real], [point[4] for point in real], **look | hollow)
+        sentences.append(f"{route} {', '.join(f'{y:.2f} at {at}{x}' for x, y, *_ in points) or 'unknown'}"
+                         + (f" (measured {', '.join(f'{point[4]:.2f} at {at}{point[0]}' for point in real)})"
+                            if real else ""))
+    if any(point[4] is not None for _, points in series for point in points):
+        lines += axes.plot([], [], color="grey", marker="o", **hollow)
+        names.append("measured")
+    axes.legend(lines, names)
+    return figure, (f"{'; '.join(sentences)}. Shaded bands are 95 % intervals over prompts; below 1 "
+                    "speculation is slower.")
+
+
+def _most_tokens(document: dict, most: int) -> list[tuple[str, dict]]:
+    """The routes with most tokens, in the order of the document."""
+    kept = sorted(document["routes"], key=lambda route: -document["routes"][route]["tokens"])[:most]
+    return [(route, found) for route, found in document["routes"].items() if route in kept]
 
 
 def save(figure: Figure, path) -> None:

@@ -1,0 +1,421 @@
+"""Protects the report: every number is the document's, every word is escaped, off means off everywhere."""
+
+import base64
+import html
+import itertools
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+
+import pytest
+
+from course_lib import report
+from course_lib.page import Block, as_html, as_markdown
+from course_lib.report import blocks, decision, render, write
+from course_lib.settings import OFF, groups, one_k, schedule, settings
+
+KS = (1, 2, 4)
+NASTY = '<script>alert("x")</script> | $x_1$ **b** `c` [a](http://e) & _d\n# e \u202e'
+
+
+def row(k, tokens, predicted, half=0.05, measured=None):
+    """A line of the table; half None: one prompt, no interval."""
+    def ends(mean):
+        return (None, None) if half is None or mean is None else (mean - half, mean + half)
+
+    error = None if measured is None else predicted / measured - 1
+    return {"k": k, "tokens_per_round": tokens, "tokens_low": ends(tokens)[0], "tokens_high": ends(tokens)[1],
+            "predicted": predicted, "predicted_low": ends(predicted)[0], "predicted_high": ends(predicted)[1],
+            "measured": measured, "measured_low": ends(measured)[0], "measured_high": ends(measured)[1],
+            "error": error}
+
+
+def load(predicted, half=0.05, measured=(None, None, None), adaptive=1.0625, iid=(4, 1.5)):
+    """One load from the predicted speedups at k = 1, 2, 4, decided as `sweep.decide` does."""
+    table = [row(k, 1 + k / 3, each, half, real)
+             for k, each, real in zip(KS, predicted, measured, strict=True)]
+    best = max(table, key=lambda each: each["predicted"])
+    on = half is not None and best["predicted_low"] > 1
+    return {"best_k": best["k"] if on else 0, "decision": "speculate" if on else "off",
+            "reason": "The interval's lower end is above 1." if on else "The interval reaches down to 1.",
+            "speedup": best["predicted"], "speedup_interval": [best["predicted_low"], best["predicted_high"]],
+            "adaptive": adaptive, "iid": {"best_k": iid[0], "speedup": iid[1]}, "table": table}
+
+
+def route(loads, prompts=12, tokens=1000):
+    return {"prompts": prompts, "tokens": tokens, "alpha": 0.625, "loads": loads}
+
+
+def sweep(routes, **meta):
+    trace = {"pair": "smol", "target": "big", "draft": "small", "temperature": 1.0, "top_k": 0, "top_p": 1.0,
+             "draft_mode": "sample", "machine": "a machine, 2 cores", "dtype": "bfloat16",
+             "date": "2026-11-29T12:00:00", "command": "python -m course_lib measure", **meta}
+    costs = {"machine": "another machine", "date": "2026-11-28", "command": "python -m course_lib costs"}
+    return {"meta": {"traces": [trace], "costs": costs}, "ks": list(KS), "routes": routes}
+
+
+@pytest.fixture
+def document():
+    """Chat gains a little at load 1 and nothing from 4 on, json gains much; they disagree on k."""
+    return sweep({
+        "chat": route({"1": load((1.20, 1.32, 1.1), measured=(1.19, 1.30, 1.12)), "4": load((0.85, 0.8, 0.7)),
+                       "16": load((0.9, 0.8, 0.7))}, tokens=3000),
+        "json": route({"1": load((1.35, 1.61, 1.83), measured=(1.36, 1.6, 1.8)), "4": load((1.3, 1.4, 1.35)),
+                       "16": load((0.95, 0.9, 0.8), adaptive=1.0)}, tokens=1000)})
+
+
+@pytest.fixture(autouse=True)
+def quick(request, monkeypatch):
+    """Figures are drawn only where a test looks at them."""
+    if "figures" not in request.node.name:
+        monkeypatch.setattr("course_lib.plots.svg", lambda figure: "<svg/>")
+
+
+class Page(HTMLParser):
+    """The page as a browser takes it: tags with attributes, the text, the cells of each table."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.tables, self.text, self.cell = [], [], "", False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+            self.cell = True
+
+    def handle_endtag(self, tag):
+        self.cell = self.cell and tag not in ("td", "th")
+
+    def handle_data(self, data):
+        self.text += data
+        if self.cell:
+            self.tables[-1][-1][-1] += data
+
+    def images(self):
+        return [attributes for tag, attributes in self.tags if tag == "img"]
+
+
+def cells(line):
+    """A row of a Markdown table as GitHub reads it: split at bars that are not escaped."""
+    return [re.sub(r"\\(.)", r"\1", part.strip()).strip("*") for part in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+# What it says
+
+
+def test_a_route_is_decided_in_one_sentence(document):
+    assert decision("chat", document["routes"]["chat"]) == (
+        "chat: speculate with k = 2 at load 1: 1.32× [1.27, 1.37]; off from load 4 on, because the interval "
+        "reaches down to 1.")
+    assert decision("json", document["routes"]["json"]).startswith(
+        "json: speculate with k = 4 at load 1: 1.83× [1.78, 1.88]; speculate with k = 2 at load 4: 1.40×")
+    off = route({"1": load((0.9, 0.8, 0.7)), "4": load((0.9, 0.8, 0.7))})
+    assert decision("a", off) == "a: off at every load measured, because the interval reaches down to 1."
+    assert decision("a", route({"1": load((0.9, 0.8, 0.7))})).startswith("a: off at load 1, because ")
+    same = route({"1": load((1.2, 1.3, 1.1)), "8": load((1.1, 1.2, 1.0))})
+    assert decision("a", same) == "a: speculate with k = 2 at load 1 to 8: 1.30× [1.25, 1.35] at load 1, " \
+                                  "1.20× at load 8."
+    late = route({"1": load((0.9, 0.8, 0.7)), "8": load((1.1, 1.2, 1.0))})
+    assert decision("a", late).startswith("a: off at load 1, because the interval reaches down to 1; specu")
+
+
+def test_the_page_opens_with_the_decisions(document):
+    page = Page(render(document)["html"])
+    first = [tag for tag, _ in page.tags if tag in ("h1", "ul", "table", "img")]
+    assert first[:2] == ["h1", "ul"]
+    for name, found in document["routes"].items():
+        assert decision(name, found) in page.text
+
+
+def test_every_number_of_the_table_is_the_document_s(document):
+    made = render(document)
+    table = Page(made["html"]).tables[0]
+    assert table[0] == ["route", "k", "tokens per round", "predicted", "measured", "error of prediction"]
+    expected = [(name, each) for name, found in document["routes"].items()
+                for each in found["loads"]["1"]["table"]]
+    assert len(table) == 1 + len(expected)
+    for shown, (name, each) in zip(table[1:], expected, strict=True):
+        assert shown[:2] == [name, str(each["k"])]
+        for text, mean, unit in zip(shown[2:5], ("tokens_per_round", "predicted", "measured"),
+                                    ("", "×", "×"), strict=True):
+            low, high = (each[f"{mean.split('_')[0]}_{end}"] for end in ("low", "high"))
+            assert text == f"{each[mean]:.2f}{unit} [{low:.2f}, {high:.2f}]"
+        assert shown[5] == f"{each['error'] * 100:+.1f} %"
+    second = Page(made["html"]).tables[1][1:]
+    assert [line[:3] for line in second] == [
+        ["chat", "1", "k = 2"], ["chat", "4", "off"], ["chat", "16", "off"],
+        ["json", "1", "k = 4"], ["json", "4", "k = 2"], ["json", "16", "off"]]
+    assert second[0][3:] == ["1.32× [1.27, 1.37]", "+6.2 %", "k = 4, 1.50×"] and second[5][4] == "+0.0 %"
+
+
+def test_the_markdown_tables_are_those_of_the_page(document):
+    made = render(document)
+    lines = made["markdown"].split("\n")
+    tables, inside = [], False
+    for line in lines:
+        if line.startswith("|"):
+            tables += [] if inside else [[]]
+            tables[-1].append(cells(line))
+        inside = line.startswith("|")
+    tables = [[line for line in table if set("".join(line)) != {"-"}] for table in tables]
+    assert tables == Page(made["html"]).tables
+    assert all(len(line) == len(table[0]) for table in tables for line in table)
+
+
+def test_figures_carry_their_numbers_as_alternative_text(document):
+    first, second = Page(render(document)["html"]).images()
+    for name, found in document["routes"].items():
+        assert name in first["alt"] and name in second["alt"]
+        for each in found["loads"]["1"]["table"]:
+            assert f"{each['predicted']:.2f} at k = {each['k']}" in first["alt"]
+            assert f"{each['measured']:.2f} at k = {each['k']}" in first["alt"]
+        for at, one in found["loads"].items():
+            assert f"{one['speedup']:.2f} at {at}" in second["alt"]
+    for image in (first, second):
+        kind, data = image["src"].split(",")
+        assert kind == "data:image/svg+xml;base64"
+        assert base64.b64decode(data).startswith(b"<?xml")
+
+
+def test_nothing_is_loaded_and_nothing_runs(document):
+    page = Page(render(document)["html"])
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
+    for _, attributes in page.tags:
+        assert all(not name.startswith("on") for name in attributes)
+        assert attributes.get("src", "data:").startswith("data:") and "href" not in attributes
+    assert any("default-src 'none'" in (attributes.get("content") or "") for _, attributes in page.tags)
+    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in page.tags
+
+
+def test_no_table_of_what_was_not_measured(document):
+    for found in document["routes"].values():
+        found["loads"]["1"] = load((1.2, 1.3, 1.1))
+    page = Page(render(document)["html"])
+    assert page.tables[0][0] == ["route", "k", "tokens per round", "predicted"]
+    assert "no wall clock was compared" in page.text and "(measured" not in page.images()[0]["alt"]
+
+
+# The user's own words
+
+
+def test_names_are_escaped_wherever_they_stand(document):
+    document["routes"] = {NASTY: document["routes"]["chat"], "_": document["routes"]["json"]}
+    document["meta"]["traces"][0] |= {"draft": NASTY, "command": NASTY}
+    made = render(document)
+    page = Page(made["html"])
+    assert {tag for tag, _ in page.tags} == {tag for tag, _ in Page(render(plain_of(document))["html"]).tags}
+    seen = NASTY.replace("\n", " ").replace(" \u202e", "")
+    assert page.tables[0][1][0] == seen and seen in page.images()[0]["alt"]
+    assert seen in page.text and html.escape(seen) in made["html"] and NASTY not in made["html"]
+    lines = [line for line in made["markdown"].split("\n") if "alert" in line and line.startswith("|")]
+    assert lines and all(cells(line)[0] == seen for line in lines)
+    assert all(len(cells(line)) == 6 for line in lines)
+    for line in re.sub(r"(?ms)^```.*?^```", "", made["markdown"]).split("\n"):
+        assert not re.search(r"(?<!\\)<script|(?<!\\)\*\*b|(?<!\\)`c|(?<!\\)\]\(http", line), line
+
+
+def plain_of(document):
+    """The same document with names of letters."""
+    routes = dict(zip("ab", document["routes"].values(), strict=True))
+    return document | {"routes": routes}
+
+
+@pytest.mark.parametrize("text, shown", [
+    ("# a", "\\# a"), ("- a", "\\- a"), ("+ a", "\\+ a"), ("1. a", "1\\. a"), ("2) a", "2\\) a"),
+    ("a [1, 2]", "a [1, 2]"), ("a\n\nb", "a b"), ("a\x00b", "a\ufffdb"), 
+    ("==", "\\=="), ("---", "\\---"), ("1.33 [2]", "1.33 [2]"), ("-1.8 %", "-1.8 %"),
+    ("[a]: b", "[a\\]: b"),
+])
+def test_markdown_means_nothing_in_a_text(text, shown):
+    assert as_markdown([Block("text", text)]) == shown + "\n"
+
+
+def test_code_cannot_leave_its_fence():
+    made = as_markdown([Block("code", "a: 1\n  b: ```\n``` c", ("x",))])
+    assert made == "### x\n\n````\na: 1\n  b: ```\n``` c\n````\n"
+    assert "</code>x" not in as_html([Block("code", "</code>x", ("x",))])
+
+
+# Settings
+
+
+def test_settings_name_what_was_decided(document):
+    found = settings(document)
+    command = shlex.split(found["vllm"].split("\n", 1)[1].replace("\\\n", ""))
+    assert command[:3] == ["vllm", "serve", "big"]
+    config = json.loads(command[command.index("--speculative-config") + 1])
+    mixes = one_k(document)
+    assert [mixes[at]["k"] for at in (1, 4, 16)] == [2, 0, 0]
+    assert config == {"method": "draft_model", "model": "small", "num_speculative_tokens": 2,
+                      "num_speculative_tokens_per_batch_size": [[1, 1, 2], [2, 1024, 0]],
+                      "draft_sample_method": "probabilistic"}
+    assert "--speculative-num-steps 2 --speculative-eagle-topk 1 --speculative-num-draft-tokens 3" \
+        in found["sglang"]
+    assert "decoding_type: DraftTarget\n  max_draft_len: 2\n" in found["tensorrt_llm"]
+    assert "-md small.gguf" in found["llama_cpp"] and "--spec-draft-n-max 2" in found["llama_cpp"]
+    assert "load 4 to 16: leave speculation off" in found["sglang"]
+    for engine in ("sglang", "llama_cpp"):  # they draft greedily
+        assert "--draft-mode greedy" in found[engine]
+    document["meta"]["traces"][0]["temperature"] = 0.0
+    assert '"draft_sample_method": "greedy"' in settings(document)["vllm"]
+    assert "--draft-mode" not in settings(document)["sglang"]
+
+
+def test_the_yaml_and_the_shell_survive_any_name(document):
+    document["meta"]["traces"][0] |= {"draft": "a'b \"c\": d", "target": "x; rm -rf y"}
+    found = settings(document)
+    command = shlex.split(found["vllm"].split("\n", 1)[1].replace("\\\n", ""))
+    assert command[2] == "x; rm -rf y" and json.loads(command[4])["model"] == "a'b \"c\": d"
+    assert shlex.split(found["sglang"].split("\n", 3)[3].replace("\\\n", ""))[4] == "x; rm -rf y"
+    line = next(line for line in found["tensorrt_llm"].split("\n") if "speculative_model" in line)
+    assert json.loads(line.split(":", 1)[1]) == "a'b \"c\": d"
+
+
+def test_off_everywhere_is_said_and_nothing_is_pasted(document):
+    for found in document["routes"].values():
+        found["loads"] = {at: load((0.9, 0.95, 0.7)) for at in ("1", "4")}
+    assert set(settings(document).values()) == {OFF}
+    for made in render(document).values():
+        assert "leave speculation off" in made and "--speculative" not in made
+    assert not any(block.kind == "code" for block in blocks(document))
+
+
+@pytest.mark.parametrize("chosen, ranges", [
+    ([(1, 3)], [[1, 1, 3], [2, 1024, 0]]),
+    ([(1, 3), (4, 3), (16, 2), (32, 0)], [[1, 4, 3], [5, 16, 2], [17, 1024, 0]]),
+    ([(2, 0), (8, 1)], [[1, 2, 0], [3, 8, 1], [9, 1024, 0]]),
+    ([(1, 1), (2048, 1)], [[1, 2048, 1], [2049, 2049, 0]]),
+])
+def test_the_schedule_covers_every_batch_once_and_ends_off(chosen, ranges):
+    assert schedule(chosen) == ranges
+    assert ranges[0][0] == 1 and ranges[-1][2] == 0
+    assert all(one[1] + 1 == other[0] for one, other in itertools.pairwise(ranges))
+
+
+def test_runs_of_one_k():
+    assert groups([(1, 3), (4, 3), (8, 0), (16, 3)]) == [(1, 4, 3), (8, 8, 0), (16, 16, 3)]
+
+
+# One engine, one k
+
+
+def test_the_one_k_decodes_the_mix_fastest(document):
+    mix = one_k(document)[1]
+    seconds = {k: 3000 / chat + 1000 / js for k, chat, js in zip(KS, (1.20, 1.32, 1.1), (1.35, 1.61, 1.83),
+                                                                strict=True)}
+    best = min(seconds, key=seconds.get)
+    assert mix["k"] == best == 2 and mix["speedup"] == pytest.approx(4000 / seconds[best])
+    assert mix["low"] < mix["speedup"] < mix["high"]
+    assert mix["routes"]["chat"]["loss"] == pytest.approx(0) and mix["routes"]["json"]["best_k"] == 4
+    assert mix["routes"]["json"]["loss"] == pytest.approx(1 - 1.61 / 1.83)
+    assert "Speed given up against a k of its own: json 12.0 %." in Page(render(document)["html"]).text
+    off = one_k(document)[4]  # json would gain at load 4; three quarters of the traffic would not
+    assert off["k"] == 0 and off["routes"]["json"]["loss"] == pytest.approx(1 - 1 / 1.4)
+
+
+def test_the_interval_of_the_mix_is_that_of_drawn_routes(document):
+    import numpy as np
+
+    mix, chance = one_k(document)[1], np.random.default_rng(0)
+    draws = 4000 / (3000 / chance.normal(1.32, 0.05 / 1.96, 100_000)
+                    + 1000 / chance.normal(1.61, 0.05 / 1.96, 100_000))
+    assert (mix["high"] - mix["low"]) / 2 == pytest.approx(1.96 * draws.std(), rel=0.02)
+
+
+def test_one_route_is_its_own_mix(document):
+    del document["routes"]["json"]
+    mix = one_k(document)
+    assert [mix[at]["k"] for at in (1, 4, 16)] == [2, 0, 0]
+    assert "There is one route" in Page(render(document)["html"]).text
+
+
+# Little is known
+
+
+def test_one_prompt_has_no_interval_and_stays_off():
+    document = sweep({"a": route({"1": load((1.2, 1.5, 1.3), half=None)}, prompts=1)})
+    made = render(document)
+    page = Page(made["html"])
+    assert page.tables[0][2][3] == "1.50×" and "nan" not in page.text.lower() and "None" not in page.text
+    assert "One prompt gives no interval (a)" in page.text
+    assert set(settings(document).values()) == {OFF}
+    assert len(page.images()) == 1  # one load has no curve over loads
+
+
+def test_a_route_of_one_prompt_keeps_the_mix_off(document):
+    document["routes"]["json"]["loads"]["1"] = load((1.35, 1.61, 1.83), half=None)
+    mix = one_k(document)[1]
+    assert mix["k"] == 0 and mix["low"] is None and mix["speedup"] > 1
+
+
+def test_what_is_not_a_number_is_a_dash(document, tmp_path):
+    chat = document["routes"]["chat"]["loads"]["1"]
+    chat["table"][0] |= {"predicted": float("nan"), "predicted_low": float("nan"), "measured": float("inf")}
+    chat |= {"adaptive": float("nan"), "iid": {"best_k": 0, "speedup": 1.0}}
+    paths = write(document, tmp_path / "out")
+    page = Page(paths["html"].read_text(encoding="utf-8"))
+    assert page.tables[0][1][3:5] == ["–", "–"] and page.tables[1][1][4:] == ["–", "off"]
+    assert "nan" not in page.text.lower()
+    found = json.loads(paths["json"].read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    assert found["routes"]["chat"]["loads"]["1"]["table"][0]["predicted"] is None
+
+
+def test_many_routes_and_loads_are_all_in_the_tables():
+    loads = {str(2**i): load((1.2, 1.3, 1.1)) for i in range(9)}
+    document = sweep({f"route {i}": route(loads, tokens=100 + i) for i in range(20)})
+    page = Page(render(document)["html"])
+    assert len(page.tables[1]) == 1 + 20 * 9
+    assert "route 19 " in page.images()[0]["alt"] and "route 3 " not in page.images()[0]["alt"]
+
+
+def test_an_empty_sweep_is_refused(document):
+    with pytest.raises(ValueError, match="nothing to report"):
+        render(document | {"routes": {}})
+    document["routes"]["chat"]["loads"] = {}
+    with pytest.raises(ValueError, match="nothing to report"):
+        render(document)
+
+
+# Files
+
+
+def test_three_files_that_say_the_same(document, tmp_path):
+    paths = write(document, tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "report.json",
+                                                                         "report.md"]
+    made = render(document)
+    assert paths["html"].read_text(encoding="utf-8") == made["html"]
+    assert paths["markdown"].read_text(encoding="utf-8") == made["markdown"]
+    found = json.loads(paths["json"].read_text(encoding="utf-8"))
+    assert found["routes"] == document["routes"] and found["settings"] == settings(document)
+    assert found["one_k"]["1"]["k"] == 2
+    assert render(json.loads(json.dumps(document))) == made  # the same bytes from the same numbers
+
+
+def test_a_failed_write_leaves_the_old_report(document, tmp_path, monkeypatch):
+    paths = write(document, tmp_path)
+    before = paths["html"].read_text(encoding="utf-8")
+
+    def full(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(report.os, "replace", full)
+    with pytest.raises(OSError):
+        write(document, tmp_path)
+    assert paths["html"].read_text(encoding="utf-8") == before
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_bad_place_is_refused(document, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="is a file: --out names a folder"):
+        write(document, tmp_path / "file")
+    with pytest.raises(ValueError, match="there is no folder"):
+        write(document, tmp_path / "a" / "b")

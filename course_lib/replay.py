@@ -19,13 +19,13 @@ Two traps, both of which look right:
 Not covered: tree drafts, block verification, drafts that carry the target's hidden states across rounds.
 """
 
-import operator
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 
 from course_lib.intervals import ratio_interval
+from course_lib.whole import whole
 
 
 def expected_rounds(accept: Sequence[float], k: int) -> float:
@@ -54,7 +54,7 @@ def replay_rounds(accepts: Sequence[np.ndarray], ks: Sequence[int]) -> np.ndarra
     a, starts = _end_aligned(accepts)
     rounds = np.empty((len(starts), len(ks)))
     for column, k in enumerate(ks):
-        k = _check_k(k)
+        k = whole("k", k)
         value = _backward(a, np.arange(k, k + 1), np.ones(1))
         rounds[:, column] = value[starts, np.arange(len(starts))]
     return rounds
@@ -84,7 +84,7 @@ def fixed_cost(accepts: Sequence[np.ndarray], ks: Sequence[int], round_cost: Seq
     """
     cost = _check_cost(round_cost)
     for k in ks:
-        if _check_k(k) >= len(cost):
+        if whole("k", k) >= len(cost):
             raise ValueError(f"round_cost ends at k={len(cost) - 1}, but k={k} was asked for: add its cost.")
     return replay_rounds(accepts, ks) * cost[np.asarray(ks, int)]
 
@@ -131,7 +131,7 @@ def position_rates(accepts: Sequence[np.ndarray], k: int) -> pd.DataFrame:
     chance that a round starts at t.
     """
     a, starts = _end_aligned(accepts)
-    k = _check_k(k)
+    k = whole("k", k)
     here = np.zeros((k + 1, len(starts)))
     reached, accepted = np.zeros(k + 1), np.zeros(k)
     for t in range(len(a)):
@@ -187,16 +187,6 @@ def _end_aligned(accepts: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]
     padded = np.zeros((len(arrays), longest))
     padded[np.arange(longest) >= starts[:, None]] = flat
     return np.ascontiguousarray(padded.T), starts
-
-
-def _check_k(k: int) -> int:
-    try:
-        k = operator.index(k)
-    except TypeError:
-        raise ValueError(f"k is {k!r}: drafts per round must be an integer.") from None
-    if k < 0:
-        raise ValueError(f"k is {k}: drafts per round must be 0 or more.")
-    return k
 
 
 def _check_cost(round_cost: Sequence[float]) -> np.ndarray:

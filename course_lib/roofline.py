@@ -19,7 +19,8 @@ Source: Williams, Waterman and Patterson 2009, "Roofline", applied to a decoder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from course_lib.costs import RoundCosts
@@ -90,16 +91,18 @@ class Model:
 
 @dataclass(frozen=True)
 class Device:
-    """bandwidth: bytes/s of its memory. flops: dense peak, FLOP/s, for numbers of `bytes_per_number`."""
+    """bandwidth: bytes/s of its memory. flops: dense peak, FLOP/s, for numbers of `bytes_per_number`.
+    memory: bytes it holds; nan where nobody said."""
 
     name: str
     bandwidth: float
     flops: float
     bytes_per_number: int = 2
+    memory: float = math.nan
 
     def __post_init__(self) -> None:
-        if not min(self.bandwidth, self.flops, self.bytes_per_number) > 0:
-            raise ValueError(f"{self}: bandwidth, flops and bytes_per_number must be above 0.")
+        if not min(self.bandwidth, self.flops, self.bytes_per_number) > 0 or self.memory <= 0:
+            raise ValueError(f"{self}: bandwidth, flops, bytes_per_number and memory must be above 0.")
 
     @property
     def ridge(self) -> float:
@@ -112,10 +115,11 @@ class Device:
 
 # Vendor data sheets; peaks are bf16 without sparsity (where a sheet prints the sparse figure, half of it).
 DEVICES = {
-    "h100": Device("H100 SXM", 3.35e12, 989e12),
-    "h200": Device("H200 SXM", 4.8e12, 989e12),
-    "a100": Device("A100 SXM 80GB", 2.039e12, 312e12),
-    "l4": Device("L4", 300e9, 121e12),
+    "h100": Device("H100 SXM", 3.35e12, 989e12, memory=80e9),
+    "h200": Device("H200 SXM", 4.8e12, 989e12, memory=141e9),
+    "a100": Device("A100 SXM 80GB", 2.039e12, 312e12, memory=80e9),
+    "l4": Device("L4", 300e9, 121e12, memory=24e9),
+    "mi300x": Device("MI300X", 5.3e12, 1307e12, memory=192e9),
 }
 MODELS = {
     "llama-3.2-1b": Model("Llama-3.2-1B", 16, 2048, 8192, 32, 8, 128_256, tied=True),
@@ -147,18 +151,45 @@ def forward_seconds(
 
 
 def roofline_costs(
-    target: Model, draft: Model, device: Device, batch: int, context: int, max_k: int, tp: int = 1
+    target: Model,
+    draft: Model,
+    device: Device,
+    batch: int,
+    context: int,
+    max_k: int,
+    tp: int = 1,
+    draft_tp: int | None = None,
 ) -> RoundCosts:
-    """Round costs in which every forward takes the least time it can; both models spread over `tp` devices.
+    """Round costs in which every forward takes the least time it can.
+
+    tp, draft_tp: devices that share the target, and the draft (None: as many; 1 spares a small draft the
+    communication, which is not counted here, and leaves the other devices idle while it runs).
 
     No part of it was measured: real steps are slower, and a small draft, whose step is mostly launches, by
     more than a large target. The speedup that follows is for orientation, not for a decision.
     """
     widths = range(1, max_k + 2)
     return RoundCosts(
-        t_draft=forward_seconds(draft, device, batch, 1, context, tp),
+        t_draft=forward_seconds(draft, device, batch, 1, context, tp if draft_tp is None else draft_tp),
         t_verify={width: forward_seconds(target, device, batch, width, context, tp) for width in widths},
     )
+
+
+def rows_that_fit(models: Sequence[Model], device: Device, context: int, tp: int = 1,
+                  share: float = 0.9) -> int:
+    """The most rows of `context` tokens whose caches fit beside the weights; 0 where the weights do not.
+
+    models: [target], or [target, draft]: a draft takes room twice, for its weights once and for its cache
+    in every row. share: of the memory, for weights and caches; the rest is for activations (0.9 is what
+    vLLM takes by default). Raises ValueError where the device's memory is not known.
+    """
+    if context < 1 or tp < 1 or not 0 < share <= 1:
+        raise ValueError("context and tp must be 1 or more, and share in (0, 1].")
+    if math.isnan(device.memory):
+        raise ValueError(f"nobody said how much memory {device.name} has: pass Device(..., memory=bytes).")
+    numbers = share * device.memory / device.bytes_per_number - sum(m.parameters for m in models) / tp
+    row = context * sum(model.cache_numbers / min(tp, model.kv_heads) for model in models)
+    return max(0, int(numbers // row))
 
 
 def _seconds(device: Device, numbers: float, arithmetic: float) -> float:

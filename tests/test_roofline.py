@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course_lib.fetch import ROOT
-from course_lib.roofline import DEVICES, MODELS, Device, Model, forward_seconds, roofline_costs
+from course_lib.roofline import DEVICES, MODELS, Device, Model, forward_seconds, roofline_costs, rows_that_fit
 
 H100 = DEVICES["h100"]
 TARGET, DRAFT = MODELS["llama-3.1-8b"], MODELS["llama-3.2-1b"]
@@ -60,7 +60,8 @@ def test_the_embedded_target_has_its_shape():
 
 
 def test_ridges():
-    assert [round(device.ridge) for device in DEVICES.values()] == [295, 206, 153, 403]
+    found = {name: round(device.ridge) for name, device in DEVICES.items()}
+    assert found == {"h100": 295, "h200": 206, "a100": 153, "l4": 403, "mi300x": 247}
 
 
 def test_one_token_takes_the_time_of_reading_everything_once():
@@ -141,6 +142,37 @@ def test_roofline_costs_are_the_forwards_of_both_models():
     assert costs.t_verify == {w: forward_seconds(TARGET, H100, 16, w, 500, 2) for w in (1, 2, 3, 4, 5)}
     with pytest.raises(ValueError, match="largest width is 5"):
         costs.round_seconds(5)
+
+
+def test_a_draft_on_one_device_takes_its_time_alone():
+    alone = roofline_costs(TARGET, DRAFT, H100, batch=4, context=500, max_k=2, tp=4, draft_tp=1)
+    assert alone.t_draft == forward_seconds(DRAFT, H100, 4, 1, 500)
+    assert alone.t_verify == roofline_costs(TARGET, DRAFT, H100, 4, 500, 2, tp=4).t_verify
+
+
+def test_rows_that_fit_counted_by_hand():
+    """A draft takes room twice: for its weights once, and for its cache in every row."""
+    l4 = DEVICES["l4"]  # 24 GB, 21.6 of them for weights and caches
+    weights, draft = 2 * 8_030_261_248, 2 * 1_235_814_400
+    row, draft_row = 2 * 32 * 8 * 128 * 2 * 2000, 2 * 16 * 8 * 64 * 2 * 2000  # bytes of 2,000 tokens
+    assert rows_that_fit([TARGET], l4, 2000) == (21_600_000_000 - weights) // row == 21
+    both = (21_600_000_000 - weights - draft) // (row + draft_row)
+    assert rows_that_fit([TARGET, DRAFT], l4, 2000) == both == 9
+    assert rows_that_fit([TARGET], l4, 2000, share=1.0) == (24_000_000_000 - weights) // row
+    big = MODELS["llama-3.1-70b"]  # 141 GB: over two cards, barely; each row's eight KV heads over all four
+    assert rows_that_fit([big], H100, 1000) == 0
+    assert rows_that_fit([big], H100, 1000, tp=4) == (4 * 72_000_000_000 - 2 * big.parameters) // 327_680_000
+    # Sixteen devices copy the KV heads: half of each device's share of a row is a copy.
+    assert rows_that_fit([TARGET], l4, 2000, tp=16) == int((21.6e9 - weights / 16) // (row / 8))
+
+
+def test_rows_are_refused_where_memory_is_unknown():
+    with pytest.raises(ValueError, match="nobody said how much memory"):
+        rows_that_fit([TARGET], Device("mine", 1e11, 1e13), 100)
+    with pytest.raises(ValueError, match="1 or more"):
+        rows_that_fit([TARGET], H100, 0)
+    with pytest.raises(ValueError, match="above 0"):
+        Device("none", 1e11, 1e13, memory=0)
 
 
 def test_numbers_of_four_bytes_take_twice_as_long_to_read():

@@ -13,11 +13,12 @@ acceptance the counting stops at k.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from course_lib.whole import whole
 
 
 class BetaGeometric(NamedTuple):
@@ -85,10 +86,4 @@ def fit_beta_geometric(reached: Sequence[float], accepted: Sequence[float]) -> B
 def _check(law: BetaGeometric, k: int) -> int:
     if not (0 <= law.mean <= 1 and 0 <= law.spread <= 1):
         raise ValueError(f"mean {law.mean} and spread {law.spread} must both lie between 0 and 1.")
-    try:
-        k = operator.index(k)
-    except TypeError:
-        raise ValueError(f"k is {k!r}: drafts per round must be an integer.") from None
-    if k < 0:
-        raise ValueError(f"k is {k}: drafts per round must be 0 or more.")
-    return k
+    return whole("k", k)

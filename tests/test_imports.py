@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-ROOMS = ["theory", "beta_geometric", "intervals", "replay", "costs", "roofline", "engines", "traces", "prompts"]
+ROOMS = ["theory", "beta_geometric", "intervals", "replay", "costs", "roofline", "engines", "traces",
+         "prompts"]
 
 
 @pytest.mark.parametrize("room", ROOMS)

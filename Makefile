@@ -55,9 +55,10 @@ recordings: setup
 exact: setup
 	$(PY) -m pytest -q -m exact
 
-# One pass for every k against decoding once for each k.
+# One pass for every k against decoding once for each k; our decoder against transformers' assisted generation.
 bench: setup
-	$(PY) -m course_lib bench
+	$(PY) -m course_lib bench onepass
+	$(PY) -m course_lib bench assisted --limit 4 --new-tokens 64
 
 lint: setup
 	$(PY) -m ruff check

@@ -12,6 +12,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 try:
@@ -31,6 +32,23 @@ Target = Annotated[str | None, typer.Option(help="Instead of --pair: a Hugging F
 Draft = Annotated[str | None, typer.Option(help="With --target: the draft's id or folder.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto.")]
 DType = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or float64.")]
+# The options of sweep; report can share them.
+Traces = Annotated[list[Path] | None, typer.Argument(help="What measure --out saved; measured if none.")]
+Routes = Annotated[str | None, typer.Option(help="Which, with commas between; all if not given.")]
+PromptFile = Annotated[Path | None, typer.Option(help="Your own prompts: JSONL, or one a line.")]
+Limit = Annotated[int | None, typer.Option(help="The most prompts of each route (to --check: 8).")]
+NewTokens = Annotated[int, typer.Option(help="Tokens the target writes for each prompt.")]
+Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
+TopK = Annotated[int, typer.Option(help="0 keeps every token.")]
+TopP = Annotated[float, typer.Option(help="1 keeps every token.")]
+DraftMode = Annotated[str, typer.Option(help="The draft's tokens: sample, or greedy.")]
+Seed = Annotated[int, typer.Option(help="Of the text, where the temperature is not 0.")]
+Ks = Annotated[str, typer.Option(help="Drafts a round to decide between.")]
+Concurrency = Annotated[str | None, typer.Option(help="Loads; if not given those of --costs, or 1.")]
+CostFile = Annotated[Path | None, typer.Option(help="A file of round costs; measured if not given.")]
+Check = Annotated[bool, typer.Option("--check", help="Also decode at every k, by the clock.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that are no prompt.")]
+Cut = Annotated[bool, typer.Option("--cut", help="Shorten prompts longer than the context.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 
 
@@ -134,8 +152,125 @@ def measure(
 
 
 @command
+def costs(
+    file: Annotated[Path | None, typer.Argument(help="A file of costs to print; measured if none.")] = None,
+    pair: PairName = "smol",
+    target: Target = None,
+    draft: Draft = None,
+    device: Device = None,
+    dtype: DType = None,
+    batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,2,4,8,16,32",
+    ks: Annotated[str, typer.Option(help="Drafts a round.")] = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16",
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    new_tokens: Annotated[int, typer.Option(help="Tokens of a text.")] = 96,
+    rounds: Annotated[int, typer.Option(help="The least rounds of every k behind a median.")] = 8,
+    out: Annotated[Path | None, typer.Option(help="Save the costs here (JSON).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what a round costs on this machine, by batch and k, inside the decoder; or print a file."""
+    from course_lib import measure as room
+    from course_lib.costs import CostTable
+    from course_lib.tables import cost_table, show
+
+    if file is not None:
+        if out is not None:
+            raise ValueError("give a file to print, or --out to measure into one, not both")
+        table = CostTable.load(file)
+    else:
+        sizes, drafts = room.numbers(batches, "--batches"), room.numbers(ks, "--ks")
+        if out is not None:
+            room.check_writable(out)
+        from course_lib.sampling import Sampling
+        from course_lib.timing import measure_costs
+
+        prompts, sampling = room.choose_prompts(None, None, 16), Sampling(temperature)
+        loaded, widths = _pair(pair, target, draft, device, dtype), [1, *(k + 1 for k in drafts)]
+        with room.progress_bar() as bar:
+            table = measure_costs(loaded, prompts[::3], sizes, widths, sampling, new_tokens=new_tokens,
+                                  rounds=rounds, command=_command_line(), progress=bar)
+        if out is not None:
+            table.save(out)
+    print_json(table.document()) if as_json else show(cost_table(table))
+
+
+@command
+def sweep(
+    traces: Traces = None,
+    pair: PairName = "smol",
+    target: Target = None,
+    draft: Draft = None,
+    device: Device = None,
+    dtype: DType = None,
+    routes: Routes = None,
+    prompts: PromptFile = None,
+    limit: Limit = None,
+    new_tokens: NewTokens = 96,
+    temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    draft_mode: DraftMode = "sample",
+    seed: Seed = 0,
+    ks: Ks = "1,2,3,4,5,8",
+    concurrency: Concurrency = None,
+    costs: CostFile = None,
+    check: Check = False,
+    skip_bad: SkipBad = False,
+    cut: Cut = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decide: speculate or not, and with which k, for each route and load; --check measures it."""
+    found = _decision(SimpleNamespace(**locals()))
+    from course_lib.tables import show, sweep_table
+
+    print_json(found) if as_json else show(sweep_table(found))
+
+
+@command
+def report(
+    traces: Traces = None,
+    out: Annotated[Path, typer.Option(help="The folder the three files go to.")] = ...,
+    pair: PairName = "smol",
+    target: Target = None,
+    draft: Draft = None,
+    device: Device = None,
+    dtype: DType = None,
+    routes: Routes = None,
+    prompts: PromptFile = None,
+    limit: Limit = None,
+    new_tokens: NewTokens = 96,
+    temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    draft_mode: DraftMode = "sample",
+    seed: Seed = 0,
+    ks: Ks = "1,2,3,4,5,8",
+    concurrency: Concurrency = None,
+    costs: CostFile = None,
+    check: Check = False,
+    skip_bad: SkipBad = False,
+    cut: Cut = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decide as sweep does, and write it as a page, Markdown and JSON, with settings to paste."""
+    from course_lib import report as room
+
+    room.check_folder(out)
+    asked = SimpleNamespace(**locals())
+    real = {"traces": "recorded" if traces else "live", "costs": "recorded" if costs else "live"}
+    found = _decision(asked) | {"fidelity": real}
+    paths = room.write(found, out)
+    if as_json:
+        print(paths["json"].read_text(encoding="utf-8"), end="")
+        return
+    for route, values in found["routes"].items():
+        print(room.decision(route, values))
+    print(f"page: {paths['html']}")
+
+
+@command
 def bench(
-    what: Annotated[str, typer.Argument(help="onepass: one pass or a decoding for each k?")] = "onepass",
+    what: Annotated[str, typer.Argument(help="onepass (one pass or a decoding for each k?), or assisted "
+                                             "(our decoder or transformers')?")] = "onepass",
     pair: PairName = "smol",
     target: Target = None,
     draft: Draft = None,
@@ -143,21 +278,26 @@ def bench(
     dtype: DType = None,
     limit: Annotated[int, typer.Option(help="Prompts of each route.")] = 8,
     new_tokens: Annotated[int, typer.Option(help="Tokens a prompt.")] = 96,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
-    batch: Annotated[int, typer.Option(help="Texts at a time, on both sides.")] = 16,
+    temperature: Annotated[float, typer.Option(help="Of onepass; 0 is greedy.")] = 0.0,
+    batch: Annotated[int, typer.Option(help="Of onepass: texts at a time, on both sides.")] = 16,
     as_json: AsJson = False,
 ) -> None:
     """Time a claim of the course: both sides in one run."""
-    from course_lib import bench as room
     from course_lib.measure import choose_prompts, progress_bar
-    from course_lib.sampling import Sampling
 
-    if what != "onepass":
-        raise ValueError(f"there is no benchmark {what!r}: there is onepass")
-    prompts = choose_prompts(None, None, limit)
+    if what not in ("onepass", "assisted"):
+        raise ValueError(f"there is no benchmark {what!r}: there are onepass and assisted")
+    prompts, models = choose_prompts(None, None, limit), _pair(pair, target, draft, device, dtype)
     with progress_bar() as bar:
-        found = room.onepass(_pair(pair, target, draft, device, dtype), prompts, Sampling(temperature),
-                             new_tokens, batch, progress=bar)
+        if what == "onepass":
+            from course_lib import bench as room
+            from course_lib.sampling import Sampling
+
+            found = room.onepass(models, prompts, Sampling(temperature), new_tokens, batch, progress=bar)
+        else:
+            from course_lib import assisted as room
+
+            found = room.assisted(models, prompts, new_tokens, progress=bar)
     print_json(found) if as_json else print(room.describe(found))
 
 
@@ -292,6 +432,42 @@ def _pair(pair: str, target: str | None, draft: str | None, device: str | None, 
         if name is not None and not name.strip():
             raise ValueError(f"{option} is empty: give a Hugging Face id or a folder")
     return load_pair(pair if target is None else target, draft, device, dtype)
+
+
+def _decision(asked: SimpleNamespace) -> dict:
+    """The document that the options of `sweep` ask for: measure what is missing, then decide."""
+    from course_lib import measure as room
+    from course_lib.costs import CostTable
+    from course_lib.sweep import LIMIT, check, check_same, costs_for, decide
+    from course_lib.traces import Trace, measure_trace
+    from course_lib.whole import whole
+
+    ks = [whole("a k of --ks", k, 1) for k in room.numbers(asked.ks, "--ks")]
+    costs = None if asked.costs is None else CostTable.load(asked.costs)
+    loads = sorted(costs.batches) if costs else [1]
+    if asked.concurrency is not None:
+        loads = [whole("a load", load, 1) for load in room.numbers(asked.concurrency, "--concurrency")]
+    for load in loads if costs else ():
+        costs.at(load).round_seconds(max(ks))  # what was not measured is refused before an hour of work
+    traces = [Trace.load(path) for path in asked.traces or ()]
+    if traces:
+        check_same(traces, costs)
+        if costs and not asked.check:  # no model is needed
+            return decide(traces, costs, ks, loads)
+    routes = None if asked.routes is None else [route.strip() for route in asked.routes.split(",")]
+    prompts = room.choose_prompts(asked.prompts, routes, None if traces else asked.limit, asked.skip_bad,
+                                  progress)
+    from course_lib.sampling import Sampling
+
+    sampling = Sampling(asked.temperature, asked.top_k, asked.top_p)
+    pair = _pair(asked.pair, asked.target, asked.draft, asked.device, asked.dtype)
+    with room.progress_bar() as bar:
+        said = {"seed": asked.seed, "command": _command_line(), "progress": bar}
+        traces = traces or [measure_trace(pair, prompts, sampling, asked.new_tokens, asked.draft_mode,
+                                          cut=asked.cut, **said)]
+        if asked.check:
+            return check(pair, traces, prompts, ks, loads, costs, asked.limit or LIMIT, **said)
+        return decide(traces, costs or costs_for(pair, traces, prompts, ks, loads, **said), ks, loads)
 
 
 def _command_line() -> str:

@@ -13,6 +13,8 @@ from functools import lru_cache
 
 import torch
 
+from course_lib.lean import WIDEST
+
 
 class KVCache:
     """Keys and values of one Llama-architecture model, written at each row's own end.
@@ -81,6 +83,11 @@ def forward_hidden(model, tokens: torch.Tensor, cache: KVCache) -> torch.Tensor:
 
     The cache then ends after these tokens; set `cache.lengths` lower to take some of them back.
     """
+    lean = getattr(model, "lean", None)
+    if lean is not None and tokens.shape[1] <= WIDEST:
+        states = lean(tokens, cache)
+        cache.lengths = cache.lengths + tokens.shape[1]
+        return states
     positions, mask = cache.advance(tokens.shape[1])
     output = model.model(input_ids=tokens, position_ids=positions, attention_mask=mask, use_cache=True,
                          **{_cache_argument(type(model.model)): cache})

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from course_lib.fetch import DRAFT_DATA, TARGET_FOLDER, sha256
 from course_lib.prompts import ROUTES
-from course_lib.teacher import PASSES, WORK, load_model, read_pass
+from course_lib.teacher import PASSES, WORK, load_model, read_pass, token_counts
 
 LAYERS = (0, 1, 2, 29)
 # The shipped draft's training: up to which step, on the schedule of how many. It was shortened three
@@ -32,6 +32,7 @@ SHIPPED = ((200, 3200), (600, 2500), (1000, 1800), (1600, 1600), (4600, 4600))
 # in turn, so that no text is read much oftener than another. After the last, round and round from pass 1.
 READ = (0, 0, 0, 0, 0, *(1, 2, 3, 4) * 2, 1, 2)  # up to step 1600
 READ += (3, 4, 0, 1, 2, 5, 3, 5, 4, 6, 5, 6, 2, 7, 6, 5, 7, 8, 7, 6, 8)
+PROPOSED = 16384  # tokens that the shipped draft proposes; the others held 0.003 of the overlap
 FREQUENT, SAMPLED = 4096, 1024  # tokens of the vocabulary that every training step looks at
 
 
@@ -130,22 +131,29 @@ def validate(draft, head, work: Path = WORK) -> dict[str, float]:
     overlaps = {route: [] for route in ROUTES}
     with torch.inference_mode():
         for i in range(0, len(rows), 16):
-            ours, theirs = _states(draft, rows[i : i + 16])
-            lengths = [len(row["text"]) for row in rows[i : i + 16]]
-            for row, values in zip(
-                rows[i : i + 16], _overlap(ours, theirs, head).split(lengths), strict=True
-            ):
-                overlaps[ROUTES[row["route"]]].append(values)
+            part = rows[i : i + 16]
+            values = _overlap(*_states(draft, part), head).split([len(row["text"]) for row in part])
+            for row, overlap in zip(part, values, strict=True):
+                overlaps[ROUTES[row["route"]]].append(overlap)
     return {route: float(torch.cat(values).mean()) for route, values in overlaps.items()}
 
 
 def publish(folder: Path = WORK / "run", out: Path = DRAFT_DATA) -> None:
-    """Copy a trained draft (draft.json, draft.safetensors, curve.csv) to where the course reads it."""
+    """Write a trained draft (draft.json, draft.safetensors, curve.csv) to where the course reads it, with the
+    tokens it proposes: the most frequent ones of all the text that was written beside its run."""
     out.mkdir(parents=True, exist_ok=True)
+    times = token_counts(folder.parent)
+    proposes = np.argsort(-times, kind="stable")[: min(PROPOSED, (times > 0).sum())]
+    weights = load_file(folder / "draft.safetensors") | {
+        "proposes": torch.from_numpy(np.sort(proposes)).to(torch.int32)
+    }
+    save_file(weights, out / ".draft.safetensors", metadata={"format": "pt"})
+    facts = json.loads((folder / "draft.json").read_text())
+    facts |= {"proposes": len(proposes), "sha256": sha256(out / ".draft.safetensors")}
+    (out / ".draft.json").write_text(json.dumps(facts, indent=2) + "\n")
+    (out / ".curve.csv").write_bytes((folder / "curve.csv").read_bytes())
     for name in ("draft.safetensors", "curve.csv", "draft.json"):
-        part = out / f".{name}"
-        part.write_bytes((folder / name).read_bytes())
-        os.replace(part, out / name)
+        os.replace(out / f".{name}", out / name)
 
 
 def _tv_weight(progress: float) -> float:
@@ -241,17 +249,16 @@ def _step(draft, head, rows, tv_weight, shift=0.0):
     count = len(ours)
     # The vocabulary is 85 times wider than a hidden state: a slice of tokens at a time, with the gradient
     # of both losses written out, so that only one slice's logits exist at once.
-    for i in range(0, count, 512):
-        with torch.no_grad():
-            log_q = (ours[i : i + 512] @ head.T + shift).log_softmax(-1)
-            log_p = (theirs[i : i + 512] @ head.T + shift).log_softmax(-1)
+    with torch.no_grad():
+        for a, b, part in zip(ours.split(512), theirs.split(512), gradient.split(512), strict=True):
+            log_q, log_p = ((state @ head.T + shift).log_softmax(-1) for state in (a, b))
             q, p = log_q.exp(), log_p.exp()
             kl += float((p * (log_p - log_q)).sum())
             overlap += float(torch.minimum(p, q).sum())
             below = (q < p).float()
             of_tv = q * ((q * below).sum(-1, keepdim=True) - below)  # of 1 − Σ min(p, q), by the logits
             of_logits = (1 - tv_weight) * (q - p) + 3 * tv_weight * of_tv
-            gradient[i : i + 512] = of_logits @ head
+            part[:] = of_logits @ head
     ours.backward(gradient / count)
     return kl / count, overlap / count, count
 

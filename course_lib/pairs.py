@@ -25,7 +25,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from course_lib.fetch import DRAFT_FOLDER, TARGET_FOLDER
-from course_lib.packed import pack
+from course_lib.lean import make_lean
+from course_lib.reduced import reduce_head
 
 REGISTRY = {
     "smol": (str(TARGET_FOLDER), str(DRAFT_FOLDER)),
@@ -76,7 +77,7 @@ def load_pair(name_or_target: str = "smol", draft: str | None = None, device: st
     device: "cpu", "cuda", "cuda:1", "mps", or "auto" (spread the target over every GPU); by default
     the GPU if there is one. dtype: float32, bfloat16, float16 or float64; by default bfloat16 on a
     GPU and on processors that compute in it, else float32 (bfloat16 without such instructions is
-    slower, not faster; its float32 products read 16-bit weights where that loses nothing: `packed`).
+    slower, not faster; its float32 products read 16-bit weights where that loses nothing: `packed`, `lean`).
     Raises PairError when weights are missing, gated or damaged, or when the vocabularies differ.
     """
     if draft is None:
@@ -93,6 +94,9 @@ def load_pair(name_or_target: str = "smol", draft: str | None = None, device: st
     check_vocabularies(tokenizer.get_vocab(), draft_tokenizer.get_vocab())
     target_model = _load_model(target, chosen, device, spread)
     draft_model = _load_model(draft, chosen, device, False)
+    reduce_head(draft_model, draft)
+    for model in (target_model, draft_model):
+        make_lean(model)
     context = min(_context(target_model.config), _context(draft_model.config))
     return Pair(name, target_model, draft_model, tokenizer, _eos(target_model), context, device, chosen)
 
@@ -158,7 +162,6 @@ def _load_model(source: str, dtype: torch.dtype, device: torch.device, spread: b
                         "architecture (model.model, then model.lm_head and nothing after it)")
     if not spread:
         model.to(device)
-    pack(model)
     return model.eval()
 
 

@@ -14,7 +14,9 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -101,6 +103,15 @@ def read_pass(work: Path, index: int) -> list[dict]:
             for row in zip(*columns, strict=True)
         ]
     return rows
+
+
+def token_counts(work: Path) -> np.ndarray:
+    """How often each token stands in all the written text [largest token + 1]."""
+    texts = []
+    for path in sorted(work.glob("text-*.safetensors")):
+        with safe_open(path, "pt") as file:
+            texts.append(file.get_tensor("text").numpy())
+    return np.bincount(np.concatenate(texts))
 
 
 def top_tokens(head, hidden) -> torch.Tensor:

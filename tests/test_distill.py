@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from course_lib import distill, teacher
+from course_lib.fetch import sha256
 
 
 def tiny(layers=4, seed=0):
@@ -121,10 +123,24 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(workshop):
     assert (whole / "draft.safetensors").read_bytes() == (halved / "draft.safetensors").read_bytes()
     facts = json.loads((halved / "draft.json").read_text())
     assert facts["steps"] == 40 and facts["layers"] == [0, 3]
-    distill.publish(halved, workshop / "data")
-    assert (workshop / "data" / "draft.safetensors").read_bytes() == (
-        whole / "draft.safetensors"
-    ).read_bytes()
+
+
+def test_what_is_published_is_the_trained_draft_and_the_tokens_its_text_holds(workshop, monkeypatch):
+    teacher.write_text(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
+    folder = distill.train(3, layers=(0, 3), work=workshop, say=lambda line: None)
+    monkeypatch.setattr(distill, "PROPOSED", 5)
+    distill.publish(folder, workshop / "data")
+    weights = load_file(workshop / "data" / "draft.safetensors")
+    passes = [teacher.read_pass(workshop, index) for index in range(teacher.PASSES)]
+    times = torch.cat([row["text"] for rows in passes for row in rows]).bincount()
+    proposes = weights.pop("proposes")
+    assert len(proposes) == 5 and times[proposes].min() >= times.sort().values[-5]
+    trained = load_file(folder / "draft.safetensors")
+    assert weights.keys() == trained.keys()
+    assert all(torch.equal(weights[name], trained[name]) for name in trained)
+    facts = json.loads((workshop / "data" / "draft.json").read_text())
+    assert facts["sha256"] == sha256(workshop / "data" / "draft.safetensors") and facts["proposes"] == 5
+    assert (workshop / "data" / "curve.csv").read_text() == (folder / "curve.csv").read_text()
 
 
 def test_training_raises_the_overlap(workshop):

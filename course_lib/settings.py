@@ -154,13 +154,12 @@ def _mix(routes: dict[str, tuple[int, dict]]) -> dict:
         k = best if low is not None and low > 1 else 0
     if len(routes) == 1:  # a mix of one is that route: the same decision, by the same words
         (_, found), = routes.values()
-        k = found["best_k"] if found["decision"] == "speculate" else 0
+        k = found["best_k"]
     each = {}
     for name, (_, found) in routes.items():
-        on = found["decision"] == "speculate"
-        own = number(found["speedup"]) if on else 1.0
+        own = number(found["speedup"]) if found["best_k"] else 1.0
         here = rows[name][k]["predicted"] if k else 1.0
-        each[name] = {"best_k": found["best_k"] if on else 0, "best": own, "here": here,
+        each[name] = {"best_k": found["best_k"], "best": own, "here": here,
                       "loss": 1 - here / own if own else None}
     return {"k": k, "speedup": mean, "low": low, "high": high, "routes": each}
 

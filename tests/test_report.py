@@ -8,12 +8,18 @@ import re
 import shlex
 from html.parser import HTMLParser
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from course_lib import report
+from course_lib.costs import CostTable, RoundCosts
+from course_lib.findings import blocks, decision
 from course_lib.page import Block, as_html, as_markdown
-from course_lib.report import blocks, decision, render, write
+from course_lib.report import render, write
 from course_lib.settings import OFF, groups, one_k, schedule, settings
+from course_lib.sweep import decide
+from course_lib.traces import Trace
 
 KS = (1, 2, 4)
 NASTY = '<script>alert("x")</script> | $x_1$ **b** `c` [a](http://e) & _d\n# e \u202e'
@@ -110,6 +116,32 @@ def cells(line):
 # What it says
 
 
+def test_these_documents_have_the_shape_of_the_real_one(document):
+    """With `decide` on a small trace: the same keys at every level, and a report all the same."""
+    real = real_document()
+    for mine, theirs in ((document, real), (document["routes"]["chat"], real["routes"]["a"])):
+        assert set(mine) == set(theirs)
+    mine, theirs = document["routes"]["chat"]["loads"]["1"], real["routes"]["a"]["loads"]["4"]
+    assert set(mine) == set(theirs) and set(mine["iid"]) == set(theirs["iid"])
+    assert set(mine["table"][0]) == set(theirs["table"][0])
+    text = Page(render(real)["html"]).text
+    assert "a: speculate with k = " in text and "b: off at every load measured, because with k=1 the " in text
+    assert "off from load 4 on" in text
+
+
+def real_document():
+    """`decide` on random texts of two routes, one easy and one hard, with costs that rise with the load."""
+    chance = np.random.default_rng(0)
+    accept = [chance.uniform(low, high, 40) for low, high in [(0.5, 1)] * 9 + [(0, 0.3)] * 9]
+    rows = pd.DataFrame({"route": np.repeat(["a", "b"], 9 * 40), "t": np.tile(np.arange(40), 18),
+                         "prompt": np.repeat(np.arange(18), 40).astype(str),
+                         "accept": np.concatenate(accept)})
+    costs = {load: RoundCosts(0.1, {width: 1 + price * width for width in range(1, 6)})
+             for load, price in ((1, 0.05), (4, 9))}
+    return decide(Trace(rows, sweep({})["meta"]["traces"][0] | {"new_tokens": 40}),
+                  CostTable(costs, {"machine": "m", "date": "d", "command": "c"}), KS, (1, 4))
+
+
 def test_a_route_is_decided_in_one_sentence(document):
     assert decision("chat", document["routes"]["chat"]) == (
         "chat: speculate with k = 2 at load 1: 1.32× [1.27, 1.37]; off from load 4 on, because the interval "
@@ -152,6 +184,7 @@ def test_every_number_of_the_table_is_the_document_s(document):
     assert [line[:3] for line in second] == [
         ["chat", "1", "k = 2"], ["chat", "4", "off"], ["chat", "16", "off"],
         ["json", "1", "k = 4"], ["json", "4", "k = 2"], ["json", "16", "off"]]
+    assert second[1][3] == "0.85× [0.80, 0.90] with k = 1"
     assert second[0][3:] == ["1.32× [1.27, 1.37]", "+6.2 %", "k = 4, 1.50×"] and second[5][4] == "+0.0 %"
 
 
@@ -200,6 +233,28 @@ def test_no_table_of_what_was_not_measured(document):
     page = Page(render(document)["html"])
     assert page.tables[0][0] == ["route", "k", "tokens per round", "predicted"]
     assert "no wall clock was compared" in page.text and "(measured" not in page.images()[0]["alt"]
+
+
+def test_the_wall_clock_is_laid_beside_the_prediction(document):
+    document["check"] = {"prompts": {"chat": 8, "json": 7}, "median": 0.0234,
+                         "worst": {"route": "json", "k": 4, "error": -0.123},
+                         "pooled": [{"k": k, "predicted": 1.5, "measured": 1.25, "error": 0.2} for k in KS]}
+    page = Page(render(document)["html"])
+    assert page.tables[1] == [["k", "predicted", "measured", "error of prediction"],
+                              *([str(k), "1.50×", "1.25×", "+20.0 %"] for k in KS)]
+    assert "(chat 8, json 7)" in page.text
+    assert "its median is 2.3 %, the worst -12.3 % (json, k = 4)" in page.text
+
+
+def test_fidelity_and_provenance_are_said(document):
+    text = Page(render(document)["html"]).text
+    assert ("smol · acceptance recorded 2026-11-29 · round costs recorded 2026-11-28 · "
+            "T=1.0, sampled drafts · 12 prompts a route") in text
+    for part in ("a machine, 2 cores", "another machine", "python -m course_lib measure",
+                 "chat 12 (3,000 tokens)"):
+        assert part in text
+    document |= {"fidelity": {"traces": "live", "costs": "recorded"}}
+    assert "acceptance live 2026-11-29 · round costs recorded" in Page(render(document)["html"]).text
 
 
 # The user's own words
@@ -321,8 +376,6 @@ def test_the_one_k_decodes_the_mix_fastest(document):
 
 
 def test_the_interval_of_the_mix_is_that_of_drawn_routes(document):
-    import numpy as np
-
     mix, chance = one_k(document)[1], np.random.default_rng(0)
     draws = 4000 / (3000 / chance.normal(1.32, 0.05 / 1.96, 100_000)
                     + 1000 / chance.normal(1.61, 0.05 / 1.96, 100_000))

@@ -8,17 +8,17 @@ memory of any machine (16 texts of 2,000 tokens with Llama-3's vocabulary: 16 GB
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 
 from course_lib.sampling import GREEDY, Sampling, probabilities
 from course_lib.speculate import _known, _same_width
+from course_lib.traces import Progress
 
 CHUNK = 256  # positions whose laws exist at once: 50 MB each at 49,152 tokens in float32
 MOST_TOKENS = 8192  # tokens in one forward, padding included, unless a single text is longer
-Progress = Callable[[str, int, int], None]
 
 
 def score_texts(pair, ids: Sequence[list[int]], texts: Sequence[list[int]], sampling: Sampling,

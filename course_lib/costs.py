@@ -190,6 +190,11 @@ class CostTable:
             raise ValueError(f"batch {batch} was not measured: this table has {known}.")
         return self.batches[batch]
 
+    def document(self) -> dict:
+        """What `save` writes, as JSON: format, meta and batches, each with t_draft, t_verify and overhead."""
+        batches = {str(batch): _as_json(costs) for batch, costs in sorted(self.batches.items())}
+        return {"format": FORMAT, "meta": dict(self.meta), "batches": batches}
+
     def save(self, path: str | Path) -> None:
         """Write JSON that `load` reads back. Raises ValueError where meta does not say where it is from."""
         path = Path(path)
@@ -197,14 +202,9 @@ class CostTable:
             raise ValueError(f"these costs lack their {', '.join(missing)}: a number needs to say whence.")
         if not self.batches:
             raise ValueError("there are no costs to save.")
-        document = {
-            "format": FORMAT,
-            "meta": dict(self.meta),
-            "batches": {str(batch): _as_json(costs) for batch, costs in sorted(self.batches.items())},
-        }
         part = path.with_name(path.name + ".part")
         try:
-            part.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            part.write_text(json.dumps(self.document(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)

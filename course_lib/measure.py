@@ -40,7 +40,7 @@ def run_measure(pair, prompts: Sequence[Prompt], sampling, new_tokens: int = 96,
         raise ValueError(f"the picture is a PNG: give it a name that ends in .png, not {figure}")
     for path in (out, figure):
         if path is not None:
-            _check_writable(path)
+            check_writable(path)
     if batch < 1:
         raise ValueError(f"batch must be 1 or more texts at a time, not {batch}")
     if not 0 <= seed < 2**63:
@@ -182,7 +182,7 @@ def progress_bar() -> Iterator[Progress]:
         yield update
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Raise ValueError unless a file can be put there: now, not after an hour of measuring."""
     folder, part = path.resolve().parent, Path(f"{path}.part")
     if not folder.is_dir():

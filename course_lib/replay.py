@@ -60,6 +60,26 @@ def replay_rounds(accepts: Sequence[np.ndarray], ks: Sequence[int]) -> np.ndarra
     return rounds
 
 
+def round_starts(accepts: Sequence[np.ndarray], k: int) -> np.ndarray:
+    """The chance that a round starts at each position, as an array [prompts, longest text], 0 past the end.
+
+    accepts, k: as in `replay_rounds`, whose expected rounds are the sums of these rows. They are needed
+    where rounds differ in cost: those near the end have fewer drafts.
+    """
+    a, starts = _end_aligned(accepts)
+    k = whole("k", k)
+    chance = np.zeros((len(starts), len(a)))
+    here = np.zeros((k + 1, len(starts)))  # as in `position_rates`
+    for t in range(len(a)):
+        here[0, starts == t] = 1.0  # each text opens with a round
+        chance[:, t] = here[0]
+        passed = here[:k] * a[t]
+        ended = here.sum(axis=0) - passed.sum(axis=0)
+        here[1:], here[0] = passed, ended
+    columns = np.arange(len(a)) + starts[:, None]  # from aligned at the end to aligned at the start
+    return np.take_along_axis(np.pad(chance, ((0, 0), (0, len(a)))), columns, axis=1)
+
+
 def adaptive_cost(accepts: Sequence[np.ndarray], round_cost: Sequence[float]) -> np.ndarray:
     """Least expected cost of each text [prompts] over all ways to choose k anew at each round.
 

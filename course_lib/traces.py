@@ -197,22 +197,25 @@ def _score(pair, prompts, ids, texts, sampling, draft_mode, batch, progress) -> 
         "t": np.concatenate([np.arange(length) for length in lengths]), "token": np.concatenate(texts),
         **{name: np.concatenate([columns[name] for columns in scores]) for name in scores[0]}})[SCHEMA.names]
     rows = rows.astype({field.name: field.type.to_pandas_dtype() for field in list(SCHEMA)[2:]})
-    return Trace(rows, _provenance(pair, sampling, draft_mode)
+    return Trace(rows, provenance(pair, sampling, draft_mode)
                  | {"near_ties": near_ties, "seconds": {"write": 0.0, **seconds}})
 
 
-def _provenance(pair, sampling, draft_mode) -> dict:
-    names = {}
-    for role in ("target", "draft"):
-        name = str(getattr(pair, role).name_or_path)
-        names[role] = Path(name).name if Path(name).is_absolute() else name
+def provenance(pair, sampling, draft_mode: str) -> dict:
+    """The meta of what this pair measures now: its names, device, sampling, versions, machine and date."""
     versions = {name: importlib.metadata.version(name) for name in ("torch", "transformers", "course_lib")}
-    return {"pair": pair.name, **names, "device": str(pair.device),
+    return {"pair": pair.name, **names(pair), "device": str(pair.device),
             "dtype": str(pair.dtype).removeprefix("torch."), "temperature": sampling.temperature,
             "top_k": sampling.top_k, "top_p": sampling.top_p, "draft_mode": draft_mode, "seed": None,
             "new_tokens": None, "cut": [], "command": "", "versions": versions,
             "machine": machine(pair.device),
             "date": datetime.now().astimezone().isoformat(timespec="seconds")}
+
+
+def names(pair) -> dict[str, str]:
+    """Target and draft as a trace names them: hub ids, or the last part of a folder."""
+    found = {role: str(getattr(pair, role).name_or_path) for role in ("target", "draft")}
+    return {role: Path(name).name if Path(name).is_absolute() else name for role, name in found.items()}
 
 
 def machine(device) -> str:

@@ -19,6 +19,7 @@ from course_lib.replay import (
     fixed_cost,
     position_rates,
     replay_rounds,
+    round_starts,
     tokens_per_round,
 )
 from course_lib.theory import expected_tokens, unconditional_from_conditional
@@ -54,6 +55,20 @@ def test_expected_rounds_equal_all_outcomes_added_up(length, k):
     accept = np.random.default_rng(length).random(length)
     exact = sum(chance * len(play(coins, lambda t: k)) for coins, chance in outcomes(accept))
     assert expected_rounds(accept, k) == pytest.approx(exact, abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 8])
+def test_where_rounds_start_equals_all_outcomes_added_up(k):
+    accepts = [np.random.default_rng(length).random(length) for length in (3, 0, 7)]
+    found = round_starts(accepts, k)
+    assert found.shape == (3, 7)
+    for row, accept in zip(found, accepts, strict=True):
+        exact = np.zeros(7)
+        for coins, chance in outcomes(accept):
+            for start, _, _ in play(coins, lambda t: k):
+                exact[start] += chance
+        assert row == pytest.approx(exact, abs=1e-12)
+    assert found.sum(axis=1) == pytest.approx(replay_rounds(accepts, [k])[:, 0])
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])

@@ -31,7 +31,7 @@ SHIPPED = ((200, 3200), (600, 2500), (1000, 1800), (1600, 1600), (2300, 4600), (
 # The pass of text that each epoch reads: the first again and again while the others are being written, then
 # in turn, so that no text is read much oftener than another. After the last, round and round from pass 1.
 READ = (0, 0, 0, 0, 0, *(1, 2, 3, 4) * 2, 1, 2)  # up to step 1600
-READ += (3, 4, 0, 1, 2, 5, 3, 5, 4, 6, 5, 6, 2, 7, 6, 5, 7)
+READ += (3, 4, 0, 1, 2, 5, 3, 5, 4, 6, 5, 6, 2, 1, 6, 5, 3, 6, 4)
 PROPOSED = 16384  # tokens that the shipped draft proposes; the others held 0.003 of the overlap
 FREQUENT, SAMPLED = 4096, 1024  # tokens of the vocabulary that every training step looks at
 

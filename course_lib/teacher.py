@@ -29,7 +29,7 @@ from course_lib.sampling import Sampling, draw, probabilities
 WORK = MODELS / "distill"
 PARTS = 3  # a pass answers every third training prompt, the next pass the next
 # Answers to each prompt of chat, code and JSON, by pass. JSON has the shortest answers, and the most to gain.
-SAMPLES = ((3, 3, 3), *[(2, 2, 2)] * 4, *[(2, 3, 4)] * 3)
+SAMPLES = ((3, 3, 3), *[(2, 2, 2)] * 4, *[(2, 3, 4)] * 2)
 PASSES = len(SAMPLES)
 CHUNK = 22  # prompts written together
 TOP = 8  # of the target's likeliest tokens are stored at each position

@@ -20,7 +20,7 @@ WORK, TOKENS = (1_024, 2_048), 1_024
 
 
 def measure_peaks(device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
-                  tries: int = 10) -> Device:
+                  tries: int = 6) -> Device:
     """This machine as a `roofline.Device`, from layers laid out as `load_pair` lays them out.
 
     bandwidth: bytes of weights that a layer reads for one token, or of a copy, whichever goes faster.

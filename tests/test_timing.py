@@ -110,6 +110,8 @@ def test_a_table_has_every_batch_and_width_and_survives_a_file(pair, tmp_path):
         low, middle, high = rounds["3"]["seconds"]
         assert low <= middle <= high and table.at(batch).round_seconds(3) == pytest.approx(middle)
         assert set(table.meta["forwards"][str(batch)]["verify"]) == {"1", "2", "4"}
+    assert set(table.meta["peaks"]) == {"bandwidth", "flops", "bytes_per_number"}
+    assert min(table.meta["peaks"].values()) > 0
     assert [line[1:] for line in said] == [(1, 2), (2, 2)]
     table.save(tmp_path / "costs.json")
     again = CostTable.load(tmp_path / "costs.json")

@@ -11,15 +11,20 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+from tiny import tiny_llama, tiny_pair, with_noise
+from typer.testing import CliRunner
 
+from course_lib import __main__ as cli
 from course_lib import report
 from course_lib.costs import CostTable, RoundCosts
 from course_lib.findings import blocks, decision
 from course_lib.page import Block, as_html, as_markdown
+from course_lib.prompts import Prompt
 from course_lib.report import render, write
+from course_lib.sampling import Sampling
 from course_lib.settings import OFF, groups, one_k, schedule, settings
 from course_lib.sweep import decide
-from course_lib.traces import Trace
+from course_lib.traces import Trace, measure_trace
 
 KS = (1, 2, 4)
 NASTY = '<script>alert("x")</script> | $x_1$ **b** `c` [a](http://e) & _d\n# e \u202e'
@@ -472,3 +477,70 @@ def test_a_bad_place_is_refused(document, tmp_path):
         write(document, tmp_path / "file")
     with pytest.raises(ValueError, match="there is no folder"):
         write(document, tmp_path / "a" / "b")
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def pair():
+    target = tiny_llama(seed=3)
+    pair = tiny_pair(target, with_noise(target, 0.3))
+    pair.encode = lambda messages: [1 + ord(letter) % 19 for letter in messages[-1]["content"]][-40:]
+    return pair
+
+
+@pytest.fixture
+def invoke(monkeypatch, pair):
+    monkeypatch.setattr("course_lib.pairs.load_pair", lambda *_: pair)
+    return lambda *arguments: CliRunner().invoke(cli.app, ["report", *map(str, arguments)])
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(json.dumps({"prompt": f"question {i}", "route": "<b>a"}) for i in range(4)))
+    return path
+
+
+def test_prompts_in_one_command_become_a_report(invoke, file, tmp_path):
+    out = tmp_path / "report"
+    done = invoke("--prompts", file, "--out", out, "--new-tokens", 12, "--ks", "1,2")
+    assert done.exit_code == 0, done.stderr
+    assert sorted(path.name for path in out.iterdir()) == ["report.html", "report.json", "report.md"]
+    found = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    assert done.stdout.startswith(decision("<b>a", found["routes"]["<b>a"]) + "\n")
+    assert str(out / "report.html") in done.stdout and "question" not in done.stdout
+    assert found["fidelity"] == {"traces": "live", "costs": "live"} and found["ks"] == [1, 2]
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;a" in page and "<b>a" not in page
+
+
+def test_a_trace_and_costs_need_no_model(invoke, monkeypatch, pair, tmp_path):
+    prompts = [Prompt(str(i), "a", "own", [{"role": "user", "content": f"text {i * i}"}]) for i in range(3)]
+    measure_trace(pair, prompts, Sampling(1.0), 12).save(tmp_path / "trace.parquet")
+    CostTable({load: RoundCosts(0.1, {1: 1, 3: 1.1 * load}) for load in (1, 8)},
+              {"machine": "m", "date": "2026-11-29", "command": "c"}).save(tmp_path / "costs.json")
+    monkeypatch.setattr("course_lib.pairs.load_pair", pytest.fail)
+    done = invoke(tmp_path / "trace.parquet", "--costs", tmp_path / "costs.json", "--ks", "1,2",
+                  "--out", tmp_path / "out", "--json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert list(found["routes"]["a"]["loads"]) == ["1", "8"] and found["one_k"]["8"]["k"] == 0
+    assert found["fidelity"] == {"traces": "recorded", "costs": "recorded"}
+    assert found == json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["nothing.parquet", "--out", "{}/out"], "nothing.parquet"),
+    (["--prompts", "nothing.jsonl", "--out", "{}/out"], "nothing.jsonl"),
+    (["--prompts", "{}/mine.jsonl", "--out", "{}/mine.jsonl"], "is a file: --out names a folder"),
+    (["--prompts", "{}/mine.jsonl", "--out", "{}/a/b"], "make it first"),
+    (["--prompts", "{}/mine.jsonl", "--out", "{}/out", "--ks", "0"], "ks"),
+    (["--prompts", "{}/mine.jsonl", "--out", "{}/out", "--costs", "nothing.json"], "nothing.json"),
+])
+def test_bad_input_is_one_sentence_before_any_work(invoke, monkeypatch, file, tmp_path, arguments, said):
+    monkeypatch.setattr("course_lib.pairs.load_pair", pytest.fail)
+    done = invoke(*(argument.format(tmp_path) for argument in arguments))
+    assert (done.exit_code, done.stdout) == (2, "") and not (tmp_path / "out").exists()
+    assert done.stderr.startswith("report: ") and done.stderr.count("\n") == 1 and said in done.stderr

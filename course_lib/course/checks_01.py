@@ -32,25 +32,16 @@ def _floats(got, want):
     inputs=_LAWS,
     right='"sea" is kept with {got[0]:.2f}, "fog" with {got[3]:.3f}, the others always',
     wrong={
-        "upside down": (
-            _each(lambda a, b: min(1, b / a)),
+        "upside down": (_each(lambda a, b: min(1, b / a)),
             "that is min(1, q/p): it keeps what the draft proposes too often and refuses what it proposes "
-            "too rarely. "
-            "Divide p by q.",
-        ),
-        "not capped": (
-            _each(lambda a, b: a / b),
-            "a chance of {got[1]:.0f} cannot be: where p is above q, the word is simply always kept.",
-        ),
-        "min of both": (
-            _each(min),
+            "too rarely. Divide p by q."),
+        "not capped": (_each(lambda a, b: a / b),
+            "a chance of {got[1]:.0f} cannot be: where p is above q, the word is simply always kept."),
+        "min of both": (_each(min),
             "that is min(p, q): the chance that the word is drafted *and* kept. It has been drafted already, "
-            "so divide by q.",
-        ),
-        "p alone": (
-            lambda p, q: p,
-            "that is p itself, right only for a draft that proposes one word with certainty (q = 1).",
-        ),
+            "so divide by q."),
+        "p alone": (lambda p, q: p,
+            "that is p itself, right only for a draft that proposes one word with certainty (q = 1)."),
     },
     raised={"ZeroDivisionError": "no q here is 0; is it p that you divide by?"},
 )
@@ -63,32 +54,21 @@ def accept_chance(p, q):
     inputs=[*_LAWS, ([0.5, 0.5], [0.5, 0.5]), ([1.0, 0.0], [0.0, 1.0])],
     right="{got:.1f} of the drafts are accepted",
     wrong={
-        "both draw it": (
-            _added(lambda a, b: a * b),
+        "both draw it": (_added(lambda a, b: a * b),
             "that is Σ p·q ({got:.2f}), the chance that two separate draws agree. The rule keeps far more: "
-            "it need not draw the same word, only keep p.",
-        ),
-        "the distance": (
-            lambda p, q: 1 - sum(map(min, p, q)),
-            "that is the distance TV(p, q) ({got:.2f}): the chance of a rejection. You want the rest.",
-        ),
-        "twice the distance": (
-            _added(lambda a, b: abs(a - b)),
-            "Σ |p − q| is twice the chance of a rejection. Add up min(p, q).",
-        ),
-        "larger": (
-            _added(max),
-            "you added up the larger of the two ({got:.2f}). What both laws share is the smaller.",
-        ),
-        "weighed by p": (
-            _added(lambda a, b: a * min(1, a / b) if b else a),
-            "you weighed min(1, p/q) by p. The word comes from the draft: weigh by q.",
-        ),
+            "it need not draw the same word, only keep p."),
+        "the distance": (lambda p, q: 1 - sum(map(min, p, q)),
+            "that is the distance TV(p, q) ({got:.2f}): the chance of a rejection. You want the rest."),
+        "twice the distance": (_added(lambda a, b: abs(a - b)),
+            "Σ |p − q| is twice the chance of a rejection. Add up min(p, q)."),
+        "larger": (_added(max),
+            "you added up the larger of the two ({got:.2f}). What both laws share is the smaller."),
+        "weighed by p": (_added(lambda a, b: a * min(1, a / b) if b else a),
+            "you weighed min(1, p/q) by p. The word comes from the draft: weigh by q."),
         "not weighed": (
             lambda p, q: sum(min(1, a / b) if b else 1 for a, b in zip(p, q, strict=True)) / len(p),
             "you took the plain mean of min(1, p/q) ({got:.3f}). Words are not drafted equally often: "
-            "weigh by q.",
-        ),
+            "weigh by q."),
     },
     raised={"ZeroDivisionError": "a q may be 0 here. q · min(1, p/q) needs no division: it is min(p, q)."},
 )
@@ -117,24 +97,16 @@ def _forgets_equal(residual):
     inputs=[*_LAWS, ([0.5, 0.5], [0.5, 0.5])],
     right='after a rejection: "sky" with {got[1]:.3f}, "sun" with {got[2]:.3f}, never "sea" or "fog"',
     wrong={
-        "p itself": (
-            lambda p, q: p,
+        "p itself": (lambda p, q: p,
             "you draw from p. Acceptance has delivered min(p, q) already: draw what is missing, max(p − q, "
-            "0).",
-        ),
-        "absolute": (
-            lambda p, q: _scaled([abs(a - b) for a, b in zip(p, q, strict=True)]) if p != q else p,
+            "0)."),
+        "absolute": (lambda p, q: _scaled([abs(a - b) for a, b in zip(p, q, strict=True)]) if p != q else p,
             '|p − q| also brings back "fog", which the draft proposes too often. Where p is below q '
-            'nothing is missing.',
-        ),
-        "q minus p": (
-            lambda p, q: _scaled(_missing(q, p)) if p != q else p,
-            "that is q − p, what the draft proposes too often. Missing is p − q, where it is above 0.",
-        ),
-        "smaller": (
-            lambda p, q: _scaled(list(map(min, p, q))),
-            "that is min(p, q), scaled: what acceptance has delivered already.",
-        ),
+            'nothing is missing.'),
+        "q minus p": (lambda p, q: _scaled(_missing(q, p)) if p != q else p,
+            "that is q − p, what the draft proposes too often. Missing is p − q, where it is above 0."),
+        "smaller": (lambda p, q: _scaled(list(map(min, p, q))),
+            "that is min(p, q), scaled: what acceptance has delivered already."),
     },
     diagnose={
         "not normalised": (_is_no_law, _missing),
@@ -178,28 +150,16 @@ def _exact(*laws):
     ),
     right="{got[0]}, {got[1]}, {got[2]}, {got[3]}: the target's law, exactly",
     wrong={
-        "from p": (
-            _emitted(lambda p, q: p),
+        "from p": (_emitted(lambda p, q: p),
             "{got[0]}, {got[1]}, …: after a rejection you draw from p, so the words of the draft come too "
-            "often. "
-            "Draw from the residual.",
-        ),
-        "from q": (
-            _emitted(lambda p, q: q),
-            "{got[0]}, {got[1]}, …: after a rejection you draw from the draft again. The target draws then.",
-        ),
-        "rejections forgotten": (
-            lambda p, q: list(map(min, p, q)),
-            "these add up to the chance of acceptance, not to 1: the ways through a rejection are missing.",
-        ),
-        "all accepted": (
-            lambda p, q: q,
-            "that is q: you accept every draft. Multiply by min(1, p/q).",
-        ),
-        "not normalised": (
-            _emitted(_missing),
-            "your law does not add up to 1: the residual must be normalised before you draw from it.",
-        ),
+            "often. Draw from the residual."),
+        "from q": (_emitted(lambda p, q: q),
+            "{got[0]}, {got[1]}, …: after a rejection you draw from the draft again. The target draws then."),
+        "rejections forgotten": (lambda p, q: list(map(min, p, q)),
+            "these add up to the chance of acceptance, not to 1: the ways through a rejection are missing."),
+        "all accepted": (lambda p, q: q, "that is q: you accept every draft. Multiply by min(1, p/q)."),
+        "not normalised": (_emitted(_missing),
+            "your law does not add up to 1: the residual must be normalised before you draw from it."),
     },
     raised={
         "ZeroDivisionError": "skip words with q = 0 (they are never drafted), and p = q (nothing is ever "
@@ -224,43 +184,27 @@ def _without(p, q):
     inputs=[([0.6, 0.4], [0.8, 0.2]), *_LAWS],
     right="accepted with p(d) = {got[0]:.1f}; otherwise any other word, as p has them",
     wrong={
-        "softmax q in both": (
-            lambda p, q: (min(1, p[_drafted(q)] / q[_drafted(q)]), residual(p, q)),
+        "softmax q in both": (lambda p, q: (min(1, p[_drafted(q)] / q[_drafted(q)]), residual(p, q)),
             "you used the softmax q in the test and in the residual. The draft did not draw from it: "
-            "it proposed one word with certainty, so q(d) = 1 and q is 0 elsewhere.",
-        ),
-        "softmax chance": (
-            lambda p, q: (min(1, p[_drafted(q)] / q[_drafted(q)]), _scaled(_without(p, q))),
-            "you divide by the softmax q(d) = {q[0]}. The word was proposed with certainty: divide by 1.",
-        ),
-        "softmax residual": (
-            lambda p, q: (p[_drafted(q)], residual(p, q)),
+            "it proposed one word with certainty, so q(d) = 1 and q is 0 elsewhere."),
+        "softmax chance": (lambda p, q: (min(1, p[_drafted(q)] / q[_drafted(q)]), _scaled(_without(p, q))),
+            "you divide by the softmax q(d) = {q[0]}. The word was proposed with certainty: divide by 1."),
+        "softmax residual": (lambda p, q: (p[_drafted(q)], residual(p, q)),
             "the chance is right. But the residual is for the q that was used: 1 for the drafted word and "
-            "0 elsewhere.",
-        ),
-        "overlap": (
-            lambda p, q: (sum(map(min, p, q)), _scaled(_without(p, q))),
+            "0 elsewhere."),
+        "overlap": (lambda p, q: (sum(map(min, p, q)), _scaled(_without(p, q))),
             "Σ min(p, q) = {got[0]:.2f} is for a draft that draws from q. A greedy one is accepted with "
-            "p(d).",
-        ),
-        "drawn from p": (
-            lambda p, q: (p[_drafted(q)], p),
+            "p(d)."),
+        "drawn from p": (lambda p, q: (p[_drafted(q)], p),
             "the chance is right. After the rejection you draw from p, where the rejected word has a "
-            "second chance.",
-        ),
-        "not normalised": (
-            lambda p, q: (p[_drafted(q)], _without(p, q)),
-            "the chance is right. The law after the rejection is not normalised: it adds up to less than 1.",
-        ),
-        "likeliest of p": (
-            lambda p, q: (max(p), _scaled([0.0 if a == max(p) else a for a in p])),
-            "at p = {p} and q = {q} you took the target's likeliest word. The draft proposes its own, by q.",
-        ),
-        "only when agreed": (
-            lambda p, q: (float(p[_drafted(q)] == max(p)), _scaled(_without(p, q))),
+            "second chance."),
+        "not normalised": (lambda p, q: (p[_drafted(q)], _without(p, q)),
+            "the chance is right. The law after the rejection is not normalised: it adds up to less than 1."),
+        "likeliest of p": (lambda p, q: (max(p), _scaled([0.0 if a == max(p) else a for a in p])),
+            "at p = {p} and q = {q} you took the target's likeliest word. The draft proposes its own, by q."),
+        "only when agreed": (lambda p, q: (float(p[_drafted(q)] == max(p)), _scaled(_without(p, q))),
             "you accept only if the target's likeliest word is drafted. That is for a greedy target; here "
-            "it draws.",
-        ),
+            "it draws."),
     },
 )
 def greedy_round(p, q):
@@ -287,32 +231,21 @@ def _last_end(new, eos):
     ],
     right="{got}: 3 tokens, not 6",
     wrong={
-        "not cut": (
-            lambda new, eos: new,
-            "{got}: you kept tokens behind the end of the text. They were accepted, but never said.",
-        ),
-        "end dropped": (
-            lambda new, eos: new[: _end(new, eos)],
+        "not cut": (lambda new, eos: new,
+            "{got}: you kept tokens behind the end of the text. They were accepted, but never said."),
+        "end dropped": (lambda new, eos: new[: _end(new, eos)],
             "{got}: the ending token itself is emitted too. It is how the reader knows that the text is "
-            "over.",
-        ),
-        "last end": (
-            _last_end,
-            "{new} gives {got}: you cut at the last ending token. The text is over at the first.",
-        ),
-        "one end only": (
-            lambda new, eos: new[: new.index("EOS") + 1] if "EOS" in new else new,
+            "over."),
+        "last end": (_last_end,
+            "{new} gives {got}: you cut at the last ending token. The text is over at the first."),
+        "one end only": (lambda new, eos: new[: new.index("EOS") + 1] if "EOS" in new else new,
             "{new} gives {got}, with the ends {eos}: you look for one ending token, and there may be "
-            "several.",
-        ),
-        "one too many": (
-            lambda new, eos: new if _end(new, eos) is None else new[: _end(new, eos) + 2],
-            "{got}: one token too many; new[:n] has n tokens.",
-        ),
+            "several."),
+        "one too many": (lambda new, eos: new if _end(new, eos) is None else new[: _end(new, eos) + 2],
+            "{got}: one token too many; new[:n] has n tokens."),
         "end last only": (
             lambda new, eos: new if _end(new, eos) is None else [*new[: _end(new, eos)], new[-1]],
-            "{got}: nothing comes behind the end, not even the target's own token.",
-        ),
+            "{got}: nothing comes behind the end, not even the target's own token."),
     },
 )
 def cut_at_end(new, eos):
@@ -325,38 +258,25 @@ def cut_at_end(new, eos):
     inputs=[(10, 4, 2), (10, 4, 4), (10, 4, 0), (10, 4, 3), (7, 1, 1)],
     right="{accepted} of {k} accepted: both keep {got[0]}; after full acceptance the draft is one behind",
     wrong={
-        "not rolled back": (
-            lambda n, k, accepted: (n + k, n + k - 1),
-            "{got}: that is all that was read. {accepted} of {k} drafts are in the text; the others must go.",
-        ),
-        "draft read all": (
-            lambda n, k, accepted: (n + accepted, n + accepted),
+        "not rolled back": (lambda n, k, accepted: (n + k, n + k - 1),
+            "{got}: that is all that was read. {accepted} of {k} drafts are in the text; the others "
+            "must go."),
+        "draft read all": (lambda n, k, accepted: (n + accepted, n + accepted),
             "with n={n}, k={k}, accepted={accepted} the draft keeps {got[1]}? It proposed its last guess "
-            "but never read it: it has read {want[1]} at most.",
-        ),
-        "own kept in both": (
-            lambda n, k, accepted: (n + accepted + 1, n + accepted + 1),
-            "{got} is the length of the text. Its last token, the target's own, has been read by nobody yet.",
-        ),
-        "own kept": (
-            lambda n, k, accepted: (n + accepted + 1, min(n + k - 1, n + accepted + 1)),
-            "{got} counts the target's own token. It was written, but no model has read it yet.",
-        ),
-        "started at n": (
-            lambda n, k, accepted: (n - 1 + accepted, min(n + k - 2, n - 1 + accepted)),
+            "but never read it: it has read {want[1]} at most."),
+        "own kept in both": (lambda n, k, accepted: (n + accepted + 1, n + accepted + 1),
+            "{got} is the length of the text. Its last token, the target's own, has been read by "
+            "nobody yet."),
+        "own kept": (lambda n, k, accepted: (n + accepted + 1, min(n + k - 1, n + accepted + 1)),
+            "{got} counts the target's own token. It was written, but no model has read it yet."),
+        "started at n": (lambda n, k, accepted: (n - 1 + accepted, min(n + k - 2, n - 1 + accepted)),
             "{got} forgets a token: in the round both also read the last token of the text, which they had "
-            "not.",
-        ),
-        "too careful": (
-            lambda n, k, accepted: (n + accepted, n + accepted - 1),
+            "not."),
+        "too careful": (lambda n, k, accepted: (n + accepted, n + accepted - 1),
             "with n={n}, k={k}, accepted={accepted} the draft can keep {want[1]}: it lacks its last guess "
-            "only, "
-            "and that matters only if all {k} are accepted.",
-        ),
-        "swapped": (
-            lambda n, k, accepted: (min(n + k - 1, n + accepted), n + accepted),
-            "with n={n}, k={k}, accepted={accepted}: it is the draft that is one behind, not the target.",
-        ),
+            "only, and that matters only if all {k} are accepted."),
+        "swapped": (lambda n, k, accepted: (min(n + k - 1, n + accepted), n + accepted),
+            "with n={n}, k={k}, accepted={accepted}: it is the draft that is one behind, not the target."),
     },
 )
 def caches_after(n, k, accepted):

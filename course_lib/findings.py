@@ -33,12 +33,7 @@ def blocks(document: dict) -> list[Block]:
     if len(at) > 1:
         said.append(_figure("speedup_by_load_figure", document))
     said += [Block("list", items=tuple(_readings(document, at[0]))),
-             Block("heading", "Settings to paste")]
-    pasted = settings(document)
-    if set(pasted.values()) == {OFF}:
-        said.append(Block("text", f"For every engine: {OFF}."))
-    else:
-        said += [Block("code", text, (ENGINES[engine],)) for engine, text in pasted.items()]
+             Block("heading", "Settings to paste"), *_pasted(document)]
     return [*said, Block("heading", "How far to trust this"), Block("list", items=tuple(_caveats(document)))]
 
 
@@ -85,6 +80,8 @@ def _one_setting(document: dict) -> list[Block]:
     parts = []
     for load, mix in one_k(document).items():
         text = f"Load {load}: " + (f"k = {mix['k']}" if mix["k"] else "off")
+        if not mix["k"] and mix["low"] is not None:
+            text += f", since the best k gives {times(mix['speedup'])}{interval((mix['low'], mix['high']))}"
         if mix["k"]:
             text += f", {times(mix['speedup'])}{interval((mix['low'], mix['high']))} over the mix"
         losing = [f"{route} {found['loss'] * 100:.1f} %" for route, found in mix["routes"].items()
@@ -139,8 +136,23 @@ def _table_by_load(document: dict) -> Block:
             if k:
                 best.add(len(rows))
     text = ("The load is the number of requests decoded together. The speedup is that of the best k, even "
-            "where it is too uncertain to switch on.")
+            "where that is too little, or too uncertain, to switch on.")
     return Block("table", text, (header, *rows), frozenset(best))
+
+
+def _pasted(document: dict) -> list[Block]:
+    """Settings of every engine; where the mix is off, of an engine for the route that gains most."""
+    pasted, said = settings(document), []
+    if set(pasted.values()) == {OFF}:
+        gains = {route: max((one["speedup"] for one in found["loads"].values() if one["best_k"]), default=0)
+                 for route, found in document["routes"].items()}
+        best = max(gains, key=gains.get)
+        if not gains[best]:
+            return [Block("text", f"For every engine: {OFF}.")]
+        said = [Block("text", f"For an engine that serves all these routes: {OFF}. For one that serves "
+                              f"only the route {best}:")]
+        pasted = settings(document | {"routes": {best: document["routes"][best]}})
+    return said + [Block("code", text, (ENGINES[engine],)) for engine, text in pasted.items()]
 
 
 def _readings(document: dict, load: int) -> list[str]:
@@ -195,7 +207,7 @@ def _caveats(document: dict) -> list[str]:
                     + (f" Prompts cut to fit the context: {len(trace['cut'])}." if trace.get("cut") else ""))
     context = [value for value in (meta["costs"].get("context") or {}).values() if value]
     said.append(f"Round costs: {_where(meta['costs'])}"
-                + (f", rows of {min(context):.0f} to {max(context):.0f} tokens" if context else "")
+                + (f", rows of about {sum(context) / len(context):.0f} tokens" if context else "")
                 + ". Another engine, device or context length has other costs: measure them there before you "
                 "trust k.")
     if not any(_measured(document, load) for load in all_loads(document)):
@@ -215,7 +227,7 @@ def _caveats(document: dict) -> list[str]:
 def _law(trace: dict) -> str:
     """How tokens were drawn: "T=0.8, top-p 0.9, sampled drafts"."""
     drafts = {"sample": "sampled drafts", "greedy": "greedy drafts"}.get(trace.get("draft_mode"))
-    return ", ".join([f"T={trace.get('temperature', '?')}",
+    return ", ".join([f"T={trace['temperature']:g}" if "temperature" in trace else "T unknown",
                       *([f"top-k {trace['top_k']}"] if trace.get("top_k") else ()),
                       *([f"top-p {trace['top_p']}"] if (trace.get("top_p") or 1) < 1 else ()),
                       *([drafts] if drafts and trace.get("temperature") else ())])

@@ -254,7 +254,7 @@ def test_the_wall_clock_is_laid_beside_the_prediction(document):
 def test_fidelity_and_provenance_are_said(document):
     text = Page(render(document)["html"]).text
     assert ("smol · acceptance recorded 2026-11-29 · round costs recorded 2026-11-28 · "
-            "T=1.0, sampled drafts · 12 prompts a route") in text
+            "T=1, sampled drafts · 12 prompts a route") in text
     for part in ("a machine, 2 cores", "another machine", "python -m course_lib measure",
                  "chat 12 (3,000 tokens)"):
         assert part in text
@@ -392,6 +392,17 @@ def test_one_route_is_its_own_mix(document):
     mix = one_k(document)
     assert [mix[at]["k"] for at in (1, 4, 16)] == [2, 0, 0]
     assert "There is one route" in Page(render(document)["html"]).text
+
+
+def test_off_for_the_mix_still_says_what_one_route_could_do(document):
+    """json gains at load 1, but is one part in a hundred of a traffic that loses."""
+    document["routes"]["chat"] = route({"1": load((0.9, 0.8, 0.7))}, tokens=99_000)
+    document["routes"]["json"]["loads"].pop("4")
+    document["routes"]["json"]["loads"].pop("16")
+    assert set(settings(document).values()) == {OFF}
+    text = Page(render(document)["html"]).text
+    assert "serves all these routes: leave speculation off. For one that serves only the route json:" in text
+    assert "--speculative-num-steps 4 " in text
 
 
 # Little is known

@@ -309,7 +309,7 @@ pd.DataFrame({f"T = {T:g}": {route: marked(difference(route, setting, "t1")) for
 # %%
 rows = []
 for route in ROUTES:
-    both = sums.loc["t0.6"].loc[route].join(sums.loc["t1"].loc[route], how="inner", lsuffix="_one", rsuffix="_two")
+    both = sums.loc["t0.6"].loc[route].merge(sums.loc["t1"].loc[route], on="prompt", suffixes=("_one", "_two"))
     one, two = both.accept_one / both.tokens_one, both.accept_two / both.tokens_two
     apart = np.hypot(ratio_interval(both.accept_one, both.tokens_one).half_width,
                      ratio_interval(both.accept_two, both.tokens_two).half_width)

@@ -124,9 +124,10 @@ def add_measured(document: dict, traces: Sequence[Trace], costs: RoundCosts, run
     measured is the time plain decoding takes for as many tokens, by the time taken, all prompts of a route
     together. error is predicted / measured - 1 where both are of the prompts that were decoded
     (predicted_checked; `predicted` is of all prompts of the trace). tokens_measured are tokens per round of
-    the runs: at a temperature above 0 their text is another than the trace's, and this shows the luck.
+    the runs: at a temperature above 0 their text is another than the trace's, and luck makes a difference.
+    cost_error is the error that is left when the prediction is told these tokens per round.
     document["check"] has the number of prompts by route, `pooled` by k (all routes together), and of the
-    errors by route and k, without sign, the median and the worst.
+    errors by route and k, without sign, the median, the worst, and the median of cost_error.
     """
     plain = runs[runs.k == 0].groupby(["route", "prompt"])[["seconds", "tokens"]].sum()
     runs = runs[runs.k > 0].join((plain.seconds / plain.tokens).rename("step"), on=["route", "prompt"])
@@ -145,9 +146,11 @@ def add_measured(document: dict, traces: Sequence[Trace], costs: RoundCosts, run
             measured = ratio_interval(theirs.plain, theirs.seconds)
             row = next(row for row in found["loads"]["1"]["table"] if row["k"] == k)
             row |= {name: _json(value) for name, value in zip(TABLE[7:10], measured, strict=True)}
+            tokens = float(theirs.tokens.sum() / theirs.rounds.sum())
+            luck = tokens / float(ours.tokens.sum() / ours.rounds.sum())
             row |= {"error": predicted / measured.mean - 1, "predicted_checked": predicted,
-                    "tokens_measured": float(theirs.tokens.sum() / theirs.rounds.sum())}
-            errors.append((route, k, row["error"]))
+                    "tokens_measured": tokens, "cost_error": predicted * luck / measured.mean - 1}
+            errors.append((route, k, row["error"], row["cost_error"]))
         predicted = float(expected.plain.sum() / expected.seconds.sum())
         measured = float(real.plain.sum() / real.seconds.sum())
         pooled.append({"k": k, "predicted": predicted, "measured": measured,
@@ -156,8 +159,9 @@ def add_measured(document: dict, traces: Sequence[Trace], costs: RoundCosts, run
     document["check"] = {
         "prompts": {route: len({each[1] for each in decoded if each[0] == route})
                     for route in document["routes"]},
-        "pooled": pooled, "median": float(np.median([abs(error) for _, _, error in errors])),
-        "worst": dict(zip(("route", "k", "error"), worst, strict=True))}
+        "pooled": pooled, "median": float(np.median([abs(each[2]) for each in errors])),
+        "median_cost_error": float(np.median([abs(each[3]) for each in errors])),
+        "worst": dict(zip(("route", "k", "error"), worst[:3], strict=True))}
     return document
 
 
@@ -186,9 +190,9 @@ def check_pair(pair, meta: dict) -> None:
 
 def predict(texts: Sequence[Text], costs: RoundCosts, k: int,
             starts: np.ndarray | None = None) -> pd.DataFrame:
-    """Expected seconds of decoding: one line a prompt, with route, prompt, tokens, plain and seconds.
+    """Expected seconds of decoding: one line a prompt, with route, prompt, tokens, rounds, plain, seconds.
 
-    plain: seconds of one step a token; seconds: of rounds with k drafts, fewer where a text must end.
+    plain: seconds of one step a token; seconds: of the rounds with k drafts, fewer where a text must end.
     starts: `replay.round_starts` of these texts at this k, where it is known already.
     """
     if starts is None:
@@ -199,7 +203,7 @@ def predict(texts: Sequence[Text], costs: RoundCosts, k: int,
     cost = np.array([costs.round_seconds(j) for j in range(int(drafts.max(initial=0)) + 1)])
     tokens = np.array([len(text.accept) for text in texts])
     table = pd.DataFrame({"route": [text.route for text in texts], "prompt": [text.prompt for text in texts],
-                          "tokens": tokens, "plain": tokens * cost[0],
+                          "tokens": tokens, "rounds": starts.sum(axis=1), "plain": tokens * cost[0],
                           "seconds": (starts * cost[drafts]).sum(axis=1)})
     return table.groupby(["route", "prompt"], sort=False, as_index=False).sum()
 

@@ -77,7 +77,9 @@ def _check(check: dict) -> Sequence[Text | Table]:
     return (Text(f"all routes together, {counts} prompts, each decoded at every k and plainly in turn",
                  style="bold"), drawn,
             Text(f"error, predicted against measured, over routes and k: median {check['median']:.1%}, worst "
-                 f"{worst['error']:+.1%} ({worst['route']}, k={worst['k']}); costs {check['costs']}"))
+                 f"{worst['error']:+.1%} ({worst['route']}, k={worst['k']}), and median "
+                 f"{check['median_cost_error']:.1%} if told the tokens per round of these runs; "
+                 f"costs {check['costs']}"))
 
 
 def _origin(meta: dict) -> str:

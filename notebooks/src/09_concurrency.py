@@ -139,9 +139,10 @@ show(figure, f"""Speedup of the small pair on this CPU against batch, {FIRST} to
 for route in ROUTES:
     curves = pd.DataFrame({batch: speedups(route, batch)["mean"] for batch in BATCHES}).T
     k = curves.loc[FIRST].idxmax()
-    below = [batch for batch in BATCHES if curves.loc[batch, k] <= 1]
-    print(f"{route:5} k = {k}, the best at batch {FIRST}, gives {curves.loc[FIRST, k]:.2f}× there and {curves.loc[LAST, k]:.2f}× at batch {LAST}: "
-          + (f"a loss from batch {below[0]} on." if below else "a gain at every batch measured here."))
+    below = [batch for batch in BATCHES if curves.loc[batch, k] < 1]
+    verdict = f"a loss from batch {below[0]} on." if below else "a gain at every batch measured here."
+    print(f"{route:5} k = {k}, the best at batch {FIRST}, gives {curves.loc[FIRST, k]:.2f}× there "
+          f"and {curves.loc[LAST, k]:.2f}× at batch {LAST}: {verdict}")
 
 # %% [markdown]
 # This is how one and the same draft comes by two reputations. Nobody measured wrongly. They measured at different loads.
@@ -226,20 +227,21 @@ clock = pd.DataFrame(cells, columns=["batch", "width", "seconds"])
 clock["tokens"] = clock.batch * clock.width
 clock["bound"] = [forward_seconds(target, cpu, batch, width, mean_context[batch]) for batch, width, _ in cells]
 clock["times the bound"] = clock.seconds / clock.bound
+weights_s = target.weights_read * cpu.bytes_per_number / cpu.bandwidth  # reading all weights once
 
 figure, axes = plt.subplots(figsize=(8, 5))
 for batch in BATCHES:
     one = clock[clock.batch == batch]
     axes.plot(one.tokens, 1e3 * one.seconds, linewidth=1, label=f"batch {batch}")
 tokens = np.geomspace(1, clock.tokens.max(), 200)
-axes.plot(tokens, [1e3 * max(target.weights_read * cpu.bytes_per_number / cpu.bandwidth, 2 * target.matrices * n / cpu.flops) for n in tokens],
+axes.plot(tokens, 1e3 * np.maximum(weights_s, 2 * target.matrices * tokens / cpu.flops),
           color="black", linestyle="-", linewidth=3, marker="", alpha=0.5, label="bound, matrices alone")
 axes.axvline(ridge_tokens, color="0.4", linewidth=1, linestyle=":", marker="")
 axes.set(xscale="log", yscale="log", xlabel="tokens in flight: batch × width", ylabel="target step, ms")
 axes.legend(fontsize=11, loc="upper left")
 ratio = clock["times the bound"]
 show(figure, f"""Time of a target step against tokens in flight, both axes logarithmic, one line for each batch from {FIRST} to {LAST}, widths
-    {clock.width.min()} to {clock.width.max()}. A thick grey line is the bound from the matrices alone: {1e3 * target.weights_read * cpu.bytes_per_number / cpu.bandwidth:.0f} ms
+    {clock.width.min()} to {clock.width.max()}. A thick grey line is the bound from the matrices alone: {1e3 * weights_s:.0f} ms
     and flat up to the ridge at {ridge_tokens:.0f} tokens (dotted), then proportional. Measured steps go from {1e3 * clock.seconds.min():.0f} ms to
     {1e3 * clock.seconds.max():.0f} ms and take {ratio.min():.2f} to {ratio.max():.2f} times the full bound, {ratio.median():.2f} in the median.""")
 
@@ -251,12 +253,12 @@ show(figure, f"""Time of a target step against tokens in flight, both axes logar
 # was faster. (We allow 3 %, for the clock.)
 
 # %%
-weights_s = target.weights_read * cpu.bytes_per_number / cpu.bandwidth
+caches_s = clock.batch * clock.batch.map(mean_context) * target.cache_numbers * cpu.bytes_per_number / cpu.bandwidth
 ideas = {
     "roofline: weights read once": clock.bound,
     "each row reads the weights for itself": clock.batch * weights_s,
     "each token reads the weights for itself": clock.tokens * weights_s,
-    "arithmetic is free: reading alone": weights_s + clock.batch * clock.batch.map(mean_context) * target.cache_numbers * cpu.bytes_per_number / cpu.bandwidth,
+    "arithmetic is free: reading alone": weights_s + caches_s,
 }
 verdicts = pd.DataFrame([{"idea": name, "steps": len(clock), "faster than it allows": int((clock.seconds < 0.97 * least).sum()),
                           "measured ÷ least, median": (clock.seconds / least).median(),
@@ -301,12 +303,12 @@ banner("simulated", costs="roofline from data sheets, not measured", alpha="0.74
 PAIR, H100, ALPHA = (MODELS["llama-3.1-8b"], MODELS["llama-3.2-1b"]), DEVICES["h100"], 0.74
 
 rows = (1, 8, 32, 64, 128, 256)
-step = pd.DataFrame({(f"context {context:,}", f"width {width}"): [1e3 * forward_seconds(PAIR[0], H100, batch, width, context) for batch in rows]
-                     for context in (200, 8000) for width in (1, 2, 4, 8)}, index=pd.Index(rows, name="batch"))
+step = {}
 for context in (200, 8000):
-    step[f"context {context:,}", "draft"] = [1e3 * forward_seconds(PAIR[1], H100, batch, 1, context) for batch in rows]
+    for name, model, width in (*((f"width {width}", PAIR[0], width) for width in (1, 2, 4, 8)), ("draft", PAIR[1], 1)):
+        step[f"context {context:,}", name] = [1e3 * forward_seconds(model, H100, batch, width, context) for batch in rows]
 print("least ms of a step of the 8B on one H100, by batch, width and context; and of a step of the 1B draft")
-step.sort_index(axis=1).round(2)
+pd.DataFrame(step, index=pd.Index(rows, name="batch")).round(2)
 
 # %% [markdown]
 # Up to 32 rows, eight tokens cost what one costs. At 64 rows width 8 (512 tokens in flight) does not fit under the ridge of
@@ -329,10 +331,11 @@ for k in (1, 3, 5, 8):
     curve = [gains(PAIR, H100, batch, 200, ALPHA)[k] for batch in batches]
     axes.plot(batches, curve, label=f"k = {k}")
     lost = next(batch for batch, gain in zip(batches, curve, strict=True) if gain < 1)
-    notes.append(f"k {k}: {curve[0]:.2f} at batch 1, {curve[5]:.2f} at 32, {curve[7]:.2f} at 128, {curve[9]:.2f} at 256, a loss from {lost} on")
+    at = dict(zip(batches, curve, strict=True))
+    notes.append(f"k {k}: {at[1]:.2f} at batch 1, {at[32]:.2f} at 32, {at[128]:.2f} at 128, {at[256]:.2f} at 256, a loss from {lost} on")
 axes.axhline(1, color="black", linewidth=1, linestyle="-", marker="")
 axes.set_xscale("log", base=2)
-axes.set(xlabel="batch", ylabel="speedup", xticks=[1, 4, 16, 64, 256], xticklabels=[1, 4, 16, 64, 256], title="8B + 1B on an H100, context 200, α = 0.74")
+axes.set(xlabel="batch", ylabel="speedup", xticks=batches[:9:2], xticklabels=batches[:9:2], title="8B + 1B on an H100, context 200, α = 0.74")
 axes.legend(fontsize=11, loc="lower left")
 show(figure, f"""Speedup by the roofline against batch from 1 to 512 for Llama-3.1-8B with Llama-3.2-1B on an H100, context 200, alpha 0.74, a line for
     each fixed k. {"; ".join(notes)}. The larger k, the earlier it falls.""")
@@ -351,8 +354,12 @@ def said(found):
     return f"k = {k}  {found[k]:.2f}×" if found[k] >= 1.005 else "off"
 
 
-pd.DataFrame({f"α = {alpha}": [said(gains(PAIR, H100, batch, 200, alpha)) for batch in batches] for alpha in (0.5, 0.6, 0.74, 0.85, 0.9)},
-             index=pd.Index(batches, name="batch"))
+def by_batch(tell, columns):
+    """A table with a row for each batch: tell(column, batch) in each cell."""
+    return pd.DataFrame({column: [tell(column, batch) for batch in batches] for column in columns}, index=pd.Index(batches, name="batch"))
+
+
+by_batch(lambda alpha, batch: said(gains(PAIR, H100, batch, 200, alpha)), (0.5, 0.6, 0.74, 0.85, 0.9)).rename_axis(columns="α")
 
 # %% [markdown]
 # Down each column k shrinks. A good draft holds out longer, but not forever: from 384 rows on even α = 0.9 has next to nothing left to give.
@@ -367,8 +374,9 @@ def best_measured(route, batch, context=200):
     return {k: costs.speedup(tokens, k) for k, tokens in zip(rows.k, rows["mean"], strict=True)}
 
 
-banner("simulated", costs="roofline of 8B + 1B on an H100, context 200", yields=f"recorded: the small pair, temperature {trace.meta['temperature']}")
-pd.DataFrame({route: [said(best_measured(route, batch)) for batch in batches] for route in ROUTES}, index=pd.Index(batches, name="batch"))
+banner("simulated", costs="roofline of 8B + 1B on an H100, context 200",
+       yields=f"recorded: the small pair, temperature {trace.meta['temperature']:g}")
+by_batch(lambda route, batch: said(best_measured(route, batch)), ROUTES)
 
 # %% [markdown]
 # An engine can be told this table. vLLM takes `num_speculative_tokens_per_batch_size`, a list of ranges `[from, to, k]`.
@@ -420,9 +428,9 @@ def cell(rows, why):
 
 
 contexts = (200, 1000, 4000, 16_000, 32_000)
-end = {DEVICES[key].name: [stops(PAIR, DEVICES[key], context, ALPHA) for context in contexts] for key in ("l4", "a100", "h100", "h200", "mi300x")}
 print("first batch at which the best k gains less than 10 % (8B + 1B, α = 0.74), by context")
-pd.DataFrame({name: [cell(*found) for found in column] for name, column in end.items()}, index=pd.Index(contexts, name="context"))
+pd.DataFrame({DEVICES[key].name: [cell(*stops(PAIR, DEVICES[key], context, ALPHA)) for context in contexts]
+              for key in ("l4", "a100", "h100", "h200", "mi300x")}, index=pd.Index(contexts, name="context"))
 
 # %% [markdown]
 # Two things end it: the arithmetic (a number), or the memory ("all … that fit"). With short contexts it is the arithmetic. With
@@ -435,9 +443,8 @@ pd.DataFrame({name: [cell(*found) for found in column] for name, column in end.i
 # How firm are such numbers? In notebook 03 a real 1B step cost nearly twice its share by bytes. So double the draft's price:
 
 # %%
-doubled = [stops(PAIR, H100, context, ALPHA, draft_factor=2.0) for context in contexts]
-pd.DataFrame({"draft at its bound": [cell(*found) for found in end[H100.name]], "draft twice as dear": [cell(*found) for found in doubled]},
-             index=pd.Index(contexts, name="context"))
+pd.DataFrame({name: [cell(*stops(PAIR, H100, context, ALPHA, draft_factor=factor)) for context in contexts]
+              for name, factor in (("draft at its bound", 1.0), ("draft twice as dear", 2.0))}, index=pd.Index(contexts, name="context"))
 
 # %% [markdown]
 # The edge moves, and at 1,000 tokens there suddenly is one. Errors of that size are to be expected from a map.
@@ -453,16 +460,17 @@ figure, panels = plt.subplots(1, 2, figsize=(10, 4.4))
 spread = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 notes, end_notes = [], []
 for context in (200, 1000, 8000, 32_000):
-    verify4 = [roofline_costs(*PAIR, H100, batch, context, 3).verify_seconds(4) / forward_seconds(PAIR[0], H100, batch, 1, context) for batch in spread]
+    plain4 = [(forward_seconds(PAIR[0], H100, batch, 1, context), forward_seconds(PAIR[0], H100, batch, 4, context)) for batch in spread]
+    verify4 = [four / one for one, four in plain4]
     best = [max(1.0, *gains(PAIR, H100, batch, context, ALPHA).values()) for batch in spread]
     fit = rows_that_fit(PAIR, H100, context)
-    inside = [batch <= fit for batch in spread]
+    inside = sum(batch <= fit for batch in spread)  # so many of the batches
     for axes, curve in zip(panels, (verify4, best), strict=True):
-        (line,) = axes.plot([b for b in spread if b <= fit], [y for y, ok in zip(curve, inside, strict=True) if ok], label=f"context {context:,}")
+        (line,) = axes.plot(spread[:inside], curve[:inside], label=f"context {context:,}")
         axes.plot(spread, curve, color=line.get_color(), linestyle=":", linewidth=1, marker="")
-    last = max(i for i, ok in enumerate(inside) if ok)
     notes.append(f"context {context}: {verify4[0]:.2f} at batch 1, {verify4[-1]:.2f} at 256")
-    end_notes.append(f"context {context}: {best[0]:.2f} at batch 1, {best[last]:.2f} at {spread[last]}, {best[-1]:.2f} at 256, and {fit} rows fit")
+    middle = f", {best[inside - 1]:.2f} at {spread[inside - 1]}" if inside < len(spread) else ""
+    end_notes.append(f"context {context}: {best[0]:.2f} at batch 1{middle}, {best[-1]:.2f} at 256, and {fit} rows fit")
 panels[0].set(ylabel="verify of width 4, target steps", title="what checking three drafts costs")
 panels[1].set(ylabel="speedup at the best k", title="what is left")
 panels[1].axhline(1, color="black", linewidth=1, linestyle="-", marker="")
@@ -494,9 +502,11 @@ def c_of(pair, batch, context, tp):
     return costs.t_draft / costs.round_seconds(0)
 
 
-pd.DataFrame({name: {"weights, quotient": pair[1].weights_read / pair[0].weights_read, "cache, quotient": pair[1].cache_numbers / pair[0].cache_numbers,
-                     **{f"c, 32 rows of {context:,}": c_of(pair, 32, context, tp) for context in (200, 2000, 8000, 32_000)}}
-              for name, (pair, tp) in families.items()}).T.round(3)
+rows = {}
+for name, ((big, small), tp) in families.items():
+    rows[name] = {"weights, quotient": small.weights_read / big.weights_read, "cache, quotient": small.cache_numbers / big.cache_numbers}
+    rows[name] |= {f"c, 32 rows of {context:,}": c_of((big, small), 32, context, tp) for context in (200, 2000, 8000, 32_000)}
+pd.DataFrame(rows).T.round(3)
 
 # %% [markdown]
 # Llama-3.1-8B weighs a ninth of the 70B, but its cache is 0.4 of it: both have eight KV heads, and 32 layers against 80. **With long
@@ -511,13 +521,15 @@ pd.DataFrame({name: {"weights, quotient": pair[1].weights_read / pair[0].weights
 
 # %%
 banner("simulated", costs="roofline, H100 with tensor parallel 4, no communication", alpha="0.8, assumed")
-table = {}
-for name in ("70B + 8B, 4 GPUs", "70B + 1B, 4 GPUs"):
-    pair, tp = families[name]
-    for context in (200, 8000):
-        fit = rows_that_fit(pair, H100, context, 4)
-        table[name, f"context {context}"] = [said(gains(pair, H100, batch, context, 0.8, **tp)) if batch <= fit else "does not fit" for batch in batches]
-pd.DataFrame(table, index=pd.Index(batches, name="batch"))
+
+
+def big_cell(column, batch):
+    (pair, tp), context = families[column[0]], column[1]
+    fits = batch <= rows_that_fit(pair, H100, context, tp["tp"])
+    return said(gains(pair, H100, batch, context, 0.8, **tp)) if fits else "does not fit"
+
+
+by_batch(big_cell, [(name, context) for name in ("70B + 8B, 4 GPUs", "70B + 1B, 4 GPUs") for context in (200, 8000)])
 
 # %% [markdown]
 # The pattern of the small pair again, and the ridge in the same place: 295 tokens in flight do not care how many GPUs share the weights, since bytes and
@@ -576,8 +588,9 @@ MI300X, BIG = DEVICES["mi300x"], MODELS["llama-3.1-70b"]
 rows = []
 for key, measured in (("llama-3.2-1b", 2.31), ("llama-3.2-3b", 2.28), ("llama-3.1-8b", 2.04)):
     at = roofline_costs(BIG, MODELS[key], MI300X, 1, 500, 16)
-    rows.append({"draft": MODELS[key].name, "times smaller": BIG.parameters / MODELS[key].parameters, "c by roofline": at.t_draft / at.round_seconds(0),
-                 "measured speedup": measured, "α at least": alpha_needed((BIG, MODELS[key]), MI300X, measured)})
+    rows.append({"draft": MODELS[key].name, "times smaller": BIG.parameters / MODELS[key].parameters,
+                 "c by roofline": at.t_draft / at.round_seconds(0), "measured speedup": measured,
+                 "α at least": alpha_needed((BIG, MODELS[key]), MI300X, measured)})
 pd.DataFrame(rows).set_index("draft").round(3)
 
 # %% [markdown]
@@ -645,8 +658,9 @@ notes = []
 for name, (rates, waits) in servers.items():
     axes.plot(rates, waits, label=name, markevery=(len(rates) - 1, len(rates)))
     at = {rate: np.interp(rate, rates, waits) for rate in (1, 20, 60)}
-    notes.append(f"{name}: " + ", ".join(f"{wait:.1f} ms at {rate} a second" for rate, wait in at.items()) + f", and at most {rates[-1]:.0f} a second")
-axes.set(xlabel="requests a second", ylabel="ms for each token of one user", ylim=(0, None), title="8B + 1B on an H100, 250 tokens a request")
+    waited = ", ".join(f"{wait:.1f} ms at {rate} a second" for rate, wait in at.items())
+    notes.append(f"{name}: {waited}, and at most {rates[-1]:.0f} a second")
+axes.set(xlabel="requests a second", ylabel="ms for each token of one user", ylim=(0, None), title="8B + 1B on an H100, 250 tokens each")
 axes.legend(fontsize=11, loc="upper left")
 show(figure, f"""Milliseconds for each token of one user against requests a second, by the roofline, 8B with 1B on an H100, alpha 0.74, 250 tokens a request,
     context 500. {"; ".join(notes)}. Each curve ends, with a marker, where memory is full.""")
@@ -696,7 +710,8 @@ for prompt in (500, 4000, 16_000, 64_000):
     at = roofline_costs(*PAIR, H100, 1, prompt, max_k=3)
     extra = forward_seconds(PAIR[1], H100, 1, width=prompt)
     saved = at.round_seconds(0) - at.round_seconds(3) / expected_tokens(ALPHA, 3)
-    rows.append({"prompt": prompt, "target reads it, ms": 1e3 * forward_seconds(PAIR[0], H100, 1, width=prompt), "draft reads it, ms": 1e3 * extra,
+    rows.append({"prompt": prompt, "target reads it, ms": 1e3 * forward_seconds(PAIR[0], H100, 1, width=prompt),
+                 "draft reads it, ms": 1e3 * extra,
                  "saved with each token, ms": 1e3 * saved, "pays from": math.ceil(extra / saved)})
 short = pd.DataFrame(rows).set_index("prompt")
 short.round(1)
@@ -757,8 +772,9 @@ for key, context in (("l4", 500), ("l4", 2000), ("l4", 8000), ("h100", 2000), ("
                  "tokens/s, plain": plain_rate, "tokens/s with draft": rate, "all in all": rate / plain_rate})
 memory = pd.DataFrame(rows).set_index(["chip", "context"])
 worst = memory["all in all"].idxmin()
-print(f"4. {worst[0]}, context {worst[1]:,}: a gain of {memory.loc[worst, 'gain at that batch']:.2f}× for each row that fits, "
-      f"but {memory.loc[worst, 'rows with draft']:.0f} rows instead of {memory.loc[worst, 'rows, plain']:.0f}: {memory.loc[worst, 'all in all']:.2f}× all in all")
+case = memory.loc[worst]
+print(f"4. {worst[0]}, context {worst[1]:,}: a gain of {case['gain at that batch']:.2f}× for each row that fits, but "
+      f"{case['rows with draft']:.0f} rows instead of {case['rows, plain']:.0f}: {case['all in all']:.2f}× all in all")
 memory.astype({"tokens/s, plain": int, "tokens/s with draft": int}).round(2)
 
 # %% [markdown]

@@ -252,11 +252,12 @@ show(figure, f"""α against temperature 0, 0.3, 0.6, 0.8, 1 and 1.2 in three pan
 # %%
 zero = traces["t0"].rows
 print("at temperature 0, accept equals match in every row:", bool((zero.accept == zero.match).all()))
-for route in ROUTES:
-    means = {T: alpha(setting, route).mean for setting, T in TEMPERATURES.items()}
-    steps = np.diff(list(means.values()))
-    course = "rises all the way" if (steps > 0).all() else "falls all the way" if (steps < 0).all() else "neither rises nor falls all the way"
-    print(f"{route:5} sampling draft: {course}; lowest at T = {min(means, key=means.get)}, highest at T = {max(means, key=means.get)}")
+for name, column in drafts.items():
+    for route in ROUTES:
+        means = {T: alpha(setting, route, column).mean for setting, T in TEMPERATURES.items()}
+        steps = np.diff(list(means.values()))
+        course = "rises all the way" if (steps > 0).all() else "falls all the way" if (steps < 0).all() else "goes up and down"
+        print(f"{route:5} {name:15} {course}: {means[0]:.2f} at 0, {means[1.2]:.2f} at 1.2; lowest at {min(means, key=means.get)}, highest at {max(means, key=means.get)}")
 
 # %% [markdown]
 # Look at the bars before you make a story of a wiggle. Where they overlap, is the difference more than noise?

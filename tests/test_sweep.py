@@ -10,11 +10,13 @@ import pandas as pd
 import pytest
 from tiny import tiny_llama, tiny_pair, with_noise
 
+from course_lib.__main__ import main
 from course_lib.costs import CostTable, RoundCosts
 from course_lib.intervals import ratio_interval
 from course_lib.prompts import Prompt
 from course_lib.sampling import Sampling
 from course_lib.sweep import KS, TABLE, Text, add_measured, check, costs_for, decide, predict, texts_of
+from course_lib.tables import show, sweep_table
 from course_lib.theory import expected_tokens
 from course_lib.traces import Trace, measure_trace
 from course_lib.wallclock import choose
@@ -175,7 +177,7 @@ def runs_as_predicted(texts, ks, factor=1.0):
     lines = []
     for k in ks:
         for row in predict(texts, COSTS, k).itertuples():
-            lines.append((row.route, row.prompt, k, row.tokens, 10, row.seconds / factor))
+            lines.append((row.route, row.prompt, k, row.tokens, row.rounds, row.seconds / factor))
     plain = predict(texts, COSTS, 1)
     lines += [(row.route, row.prompt, 0, row.tokens, row.tokens, row.plain) for row in plain.itertuples()]
     return pd.DataFrame(lines, columns=["route", "prompt", "k", "tokens", "rounds", "seconds"])
@@ -189,7 +191,7 @@ def test_runs_as_fast_as_predicted_have_no_error_and_slower_ones_have_it():
         for route in found["routes"].values():
             for row in route["loads"]["1"]["table"]:
                 assert row["measured"] == pytest.approx(row["predicted"] * factor)
-                assert row["error"] == pytest.approx(1 / factor - 1, abs=1e-12)
+                assert row["error"] == row["cost_error"] == pytest.approx(1 / factor - 1, abs=1e-12)
                 assert row["measured_low"] < row["measured"] < row["measured_high"]
         assert [row["error"] for row in found["check"]["pooled"]] == pytest.approx([1 / factor - 1] * 2)
         assert found["check"]["median"] == pytest.approx(1 / factor - 1, abs=1e-12)
@@ -207,6 +209,16 @@ def test_the_error_is_of_the_prompts_that_ran_and_the_worst_is_named():
     assert chat["measured_low"] is None  # one prompt ran
     assert found["check"]["worst"] == {"route": "code", "k": 2, "error": pytest.approx(1.0)}
     assert found["check"]["prompts"] == {"chat": 1, "code": 1}
+
+
+def test_luck_with_the_text_is_told_from_costs():
+    measured = trace({("chat", "a"): [0.5] * 400, ("chat", "b"): [0.5] * 400})
+    lucky = runs_as_predicted(texts_of([trace({("chat", name): [0.8] * 400 for name in "ab"})]), [2])
+    found = add_measured(decide(measured, TABLE_OF_COSTS, [2]), [measured], COSTS, lucky)
+    row = found["routes"]["chat"]["loads"]["1"]["table"][0]
+    assert row["error"] < -0.2 and row["cost_error"] == pytest.approx(0, abs=1e-3)
+    assert found["check"]["median_cost_error"] == pytest.approx(0, abs=1e-3)
+    assert found["check"]["median"] > 0.2
 
 
 def test_texts_that_end_early_are_compared_by_the_token():
@@ -248,8 +260,32 @@ def pair():
     return pair
 
 
+def test_the_commands_decide_from_files_and_refuse_in_one_line(pair, tmp_path, capsys):
+    measure_trace(pair, prompts_of({"chat": 3}), Sampling(1.0), 20).save(tmp_path / "a.parquet")
+    costs = CostTable({1: COSTS, 2: COSTS}, {"machine": "m", "date": "2026", "command": "c"})
+    costs.save(tmp_path / "costs.json")
+    given = ["sweep", str(tmp_path / "a.parquet"), "--costs", str(tmp_path / "costs.json")]
+    assert main([*given, "--ks", "1,4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ks"] == [1, 4] and set(found["routes"]["chat"]["loads"]) == {"1", "2"}
+    assert main([*given, "--concurrency", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "chat, load 2: " in said and "tokens/round" in said and "load 1" not in said
+    assert main(["costs", str(tmp_path / "costs.json")]) == 0
+    assert "batch 2: a plain step takes 1e+03 ms" in capsys.readouterr().out
+    for arguments, line in (([*given, "--ks", "0"], "sweep: a k of --ks is 0"),
+                            ([*given, "--ks", "9"], "sweep: width 10 (k=9) was not measured"),
+                            ([*given, "--concurrency", "4"], "sweep: batch 4 was not measured"),
+                            (["sweep", "none.parquet"], "sweep: there is no file none.parquet"),
+                            (["costs", "none.json"], "costs: none.json cannot be read"),
+                            (["costs", "--batches", "x"], "costs: --batches is 'x'")):
+        assert main(arguments) == 2
+        said = capsys.readouterr()
+        assert said.out == "" and said.err.startswith(line) and said.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("sampling", [Sampling(0.0), Sampling(1.0)])
-def test_a_check_fills_every_line_of_load_1(pair, sampling):
+def test_a_check_fills_every_line_of_load_1(pair, sampling, capsys):
     prompts, said = prompts_of({"chat": 3, "code": 2}), []
     measured = measure_trace(pair, prompts, sampling, 24)
     found = check(pair, measured, prompts, [1, 3], limit=2, progress=lambda *line: said.append(line))
@@ -264,6 +300,8 @@ def test_a_check_fills_every_line_of_load_1(pair, sampling):
     assert found["check"]["prompts"] == {"chat": 2, "code": 2} and found["check"]["new_tokens"] == 24
     assert found["meta"]["costs"]["target"] == measured.meta["target"]
     assert said[-1][1:] == (4, 4)
+    show(sweep_table(found))
+    assert "told the tokens per round of these runs" in " ".join(capsys.readouterr().out.split())
     json.dumps(found, allow_nan=False)
 
 

@@ -46,9 +46,9 @@ recordings: setup
 		$(RECORD) measure --temperature $$t --out $(R)/smol-t$$t.parquet --json >/dev/null || exit 1; done
 	$(RECORD) measure --temperature 1 --top-p 0.9 --out $(R)/smol-t1-p0.9.parquet --json >/dev/null
 	$(RECORD) costs --out $(R)/costs-cpu.json --json >/dev/null
-	$(RECORD) sweep $(R)/smol-t0.parquet --check --limit 16 --json >$(R)/.sweep.part
+	$(RECORD) sweep $(R)/smol-t0.parquet --check --ks 1,2,3,4,5,8,12 --limit 16 --json >$(R)/.sweep.part
 	mv $(R)/.sweep.part $(R)/sweep-cpu.json
-	$(RECORD) sweep $(R)/smol-t1.parquet --check --limit 16 --json >$(R)/.sweep.part
+	$(RECORD) sweep $(R)/smol-t1.parquet --check --ks 1,2,3,4,5,8,12 --limit 16 --json >$(R)/.sweep.part
 	mv $(R)/.sweep.part $(R)/sweep-cpu-t1.json
 
 # Greedy output against model.generate on every held-out prompt (minutes).

@@ -25,12 +25,14 @@ class KVCache:
     """
 
     is_compileable = False
+    ends_at_mask = True  # what `update` returns reaches as far as anyone may see (see `lean`)
+    home = None  # the buffers that hold it, once it runs as graphs (see `graphs`)
 
     def __init__(self, rows: int, capacity: int, device: torch.device | str = "cpu"):
         self.capacity = capacity
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
-        self._keys: list[torch.Tensor] = []
-        self._values: list[torch.Tensor] = []
+        self.keys: list[torch.Tensor] = []
+        self.values: list[torch.Tensor] = []
         self._positions = torch.zeros(rows, 0, dtype=torch.long, device=device)
         self._end = 0
 
@@ -51,25 +53,26 @@ class KVCache:
     def keep_rows(self, rows: torch.Tensor) -> None:
         """Forget every row that is not in `rows` (indices): finished rows cost nothing more."""
         self.lengths = self.lengths[rows]
-        self._keys = [tensor[rows.to(tensor.device)] for tensor in self._keys]
-        self._values = [tensor[rows.to(tensor.device)] for tensor in self._values]
+        self.keys = [tensor[rows.to(tensor.device)] for tensor in self.keys]
+        self.values = [tensor[rows.to(tensor.device)] for tensor in self.values]
+        self.home = None  # these are copies
 
     # What transformers' attention layers call.
 
     def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_args, **_kwargs):
         """Store one layer's keys and values [rows, heads, width, size]; return all of them so far."""
-        if layer == len(self._keys):  # each layer's memory lives on that layer's device
+        if layer == len(self.keys):  # each layer's memory lives on that layer's device
             shape = (keys.shape[0], keys.shape[1], self.capacity, keys.shape[3])
-            self._keys.append(keys.new_zeros(shape))
-            self._values.append(values.new_zeros(shape))
+            self.keys.append(keys.new_zeros(shape))
+            self.values.append(values.new_zeros(shape))
         positions = self._positions.to(keys.device)
-        for store, new in ((self._keys[layer], keys), (self._values[layer], values)):
+        for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
             if store.shape[0] == 1:
                 store[:, :, self._end - new.shape[2]:self._end] = new
             else:
                 rows = torch.arange(store.shape[0], device=store.device)[:, None]
                 store[rows, :, positions] = new.transpose(1, 2)
-        return self._keys[layer][:, :, :self._end], self._values[layer][:, :, :self._end]
+        return self.keys[layer][:, :, :self._end], self.values[layer][:, :, :self._end]
 
     def get_seq_length(self, _layer: int = 0) -> int:
         return self._end

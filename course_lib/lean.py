@@ -20,7 +20,8 @@ WIDEST = 32  # tokens a row; a prompt is read by transformers, whose attention i
 class LeanLayers(torch.nn.Module):
     """The layers of a `LlamaForCausalLM`, on the same `cache.KVCache` as its own forward."""
 
-    def __init__(self, model: LlamaForCausalLM):
+    def __init__(self, model: LlamaForCausalLM, share: bool = False):
+        """share: the model's own products become slices of the joined ones: no weight is kept twice."""
         super().__init__()
         config = model.config
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -30,10 +31,11 @@ class LeanLayers(torch.nn.Module):
         self.embed, self.rotary, self.norm = body.embed_tokens, body.rotary_emb, body.norm
         self.layers = torch.nn.ModuleList(torch.nn.ModuleDict({
             "before": layer.input_layernorm,
-            "qkv": _joined(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
+            "qkv": _joined(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj,
+                           share=share),
             "out": layer.self_attn.o_proj,
             "between": layer.post_attention_layernorm,
-            "gate_up": _joined(layer.mlp.gate_proj, layer.mlp.up_proj),
+            "gate_up": _joined(layer.mlp.gate_proj, layer.mlp.up_proj, share=share),
             "down": layer.mlp.down_proj,
         }) for layer in body.layers)
 
@@ -44,18 +46,19 @@ class LeanLayers(torch.nn.Module):
         cos, sin = (part[:, :, None] for part in self.rotary(x, positions))
         # Rotation takes the first half of a head with minus the second and the second with the first.
         sin = torch.cat([-sin[..., :self.size // 2], sin[..., self.size // 2:]], -1)
-        # One token of one row sees all there is; any other needs to be kept from what comes after it.
+        # One token of one row sees all there is, unless the cache hands out more than there is; any other
+        # needs to be kept from what comes after it.
         hidden = None
-        if seen.shape[0] * seen.shape[2] > 1:
+        if seen.shape[0] * seen.shape[2] > 1 or not cache.ends_at_mask:
             hidden = x.new_zeros(seen.shape).masked_fill_(~seen, -torch.inf)[:, :, None]
         for number, layer in enumerate(self.layers):
-            y = self._attend(layer, rms_norm(x, x.shape[-1:], layer["before"].weight, self.epsilon),
+            y = self._attend(layer, _norm(x, layer["before"].weight, self.epsilon),
                              cos, sin, hidden, cache, number)
             x = x + layer["out"](y)
-            y = rms_norm(x, x.shape[-1:], layer["between"].weight, self.epsilon)
+            y = _norm(x, layer["between"].weight, self.epsilon)
             gate, up = layer["gate_up"](y).chunk(2, -1)
             x = x + layer["down"](silu(gate) * up)
-        return rms_norm(x, x.shape[-1:], self.norm.weight, self.epsilon)
+        return _norm(x, self.norm.weight, self.epsilon)
 
     def _attend(self, layer, x, cos, sin, hidden, cache, number: int) -> torch.Tensor:
         rows, width, _ = x.shape
@@ -84,15 +87,25 @@ def make_lean(model: torch.nn.Module, packed: bool = True) -> bool:
     if type(model) is not LlamaForCausalLM or config.hidden_act != "silu" or not plain:
         return packed and pack(model)
     with torch.no_grad():
-        lean = LeanLayers(model)
+        lean = LeanLayers(model, share=not packed)
     if packed and not (pack(lean) and pack(model)):
         return False
     model.__dict__["lean"] = lean  # past Module's own bookkeeping: these are no weights of another model
     return True
 
 
-def _joined(*linears: torch.nn.Linear) -> torch.nn.Linear:
+def _norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    if x.dtype.itemsize > 2:
+        return rms_norm(x, x.shape[-1:], weight, epsilon)
+    # transformers rounds to 16 bits before it weighs, and so a model in 16 bits was trained to expect.
+    return weight * rms_norm(x.float(), x.shape[-1:], None, epsilon).to(x.dtype)
+
+
+def _joined(*linears: torch.nn.Linear, share: bool) -> torch.nn.Linear:
     weight = torch.cat([linear.weight for linear in linears])
     joined = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     joined.weight = torch.nn.Parameter(weight, requires_grad=False)
+    if share:
+        for linear, part in zip(linears, weight.split([each.out_features for each in linears]), strict=True):
+            linear.weight = torch.nn.Parameter(part, requires_grad=False)
     return joined

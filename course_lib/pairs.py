@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from course_lib.fetch import DRAFT_FOLDER, TARGET_FOLDER
+from course_lib.graphs import make_graphs
 from course_lib.lean import make_lean
 from course_lib.reduced import reduce_head
 
@@ -96,7 +97,7 @@ def load_pair(name_or_target: str = "smol", draft: str | None = None, device: st
     draft_model = _load_model(draft, chosen, device, False)
     reduce_head(draft_model, draft)
     for model in (target_model, draft_model):
-        make_lean(model)
+        (make_graphs if device.type == "cuda" else make_lean)(model)
     context = min(_context(target_model.config), _context(draft_model.config))
     return Pair(name, target_model, draft_model, tokenizer, _eos(target_model), context, device, chosen)
 

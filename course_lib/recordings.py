@@ -5,7 +5,12 @@
     costs-cpu.json                          round costs by batch (`CostTable.load`)
     sweep-cpu.json, sweep-cpu-t1.json       predicted against measured, what `sweep --check --json` printed
 
-`make recordings` makes all of them again.
+`make recordings` makes all of them again. `make gpu`, on a machine with CUDA, adds
+
+    costs-gpu-graphs-512.json ...           round costs at the shapes of Llama-3.1-8B and Llama-3.2-1B, as
+    costs-gpu-eager-512.json ...            graphs and eagerly, by the positions of the cache
+    smol-costs-gpu.json                     the same of the embedded pair
+    h100-gpu-t0.parquet, h100-gpu-t1...     traces of the two Llamas, where their weights were
 """
 
 from pathlib import Path

@@ -22,6 +22,7 @@ except ModuleNotFoundError as missing:
     raise SystemExit(f"course_lib: {missing.name} is not installed. In the environment you want to use: "
                      "pip install -c requirements.lock -r requirements.txt -e .") from None
 
+from course_lib import engine_commands
 from course_lib.fetch import ROOT, FetchError
 
 UsageError = typer.BadParameter.__base__  # typer brings its own click, or not, from version to version
@@ -52,7 +53,7 @@ Cut = Annotated[bool, typer.Option("--cut", help="Shorten prompts longer than th
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 
 
-def command(function):
+def command(function, app=app):
     """Register `function` as the command of its name, with bad input reported in one line."""
 
     @functools.wraps(function)
@@ -410,6 +411,9 @@ def manifest(
             print(f"manifest: {problem}", file=sys.stderr)
         print(f"{len(room.read())} files, {len(problems)} problems")
     raise typer.Exit(int(bool(problems)))
+
+
+engine_commands.add(app, command)
 
 
 def _said(error: Exception) -> str:

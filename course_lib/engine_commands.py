@@ -1,0 +1,160 @@
+"""The commands on running engines: `python -m course_lib engine check` and `engine sweep`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+Routes = Annotated[str | None, typer.Option(help="Which, with commas between; all if not given.")]
+PromptFile = Annotated[Path | None, typer.Option(help="Your own prompts: JSONL, or one a line.")]
+Timeout = Annotated[float, typer.Option(help="Seconds without a sign of life: the request has failed.")]
+
+
+def add(app: typer.Typer, command: Callable) -> None:
+    """Register the commands below `engine`; command: registers a function and reports bad input."""
+    engine = typer.Typer(help="Check and sweep engines that run (vLLM and the like).")
+    command(check, engine)
+    command(sweep, engine)
+    app.add_typer(engine, name="engine")
+
+
+def check(
+    base: Annotated[str, typer.Option(help="The engine without speculation: http://host:8000.")],
+    spec: Annotated[str, typer.Option(help="The same target with speculation.")],
+    model: Annotated[str | None, typer.Option(help="Its name there; asked if not given.")] = None,
+    routes: Routes = None,
+    prompts: PromptFile = None,
+    limit: Annotated[int, typer.Option(help="Prompts of each route, for the greedy texts.")] = 4,
+    new_tokens: Annotated[int, typer.Option(help="Tokens of each greedy text.")] = 64,
+    temperature: Annotated[float, typer.Option(help="Of the sampled texts.")] = 1.0,
+    samples: Annotated[int, typer.Option(help="Texts of each short prompt, a side.")] = 100,
+    level: Annotated[float, typer.Option(help="Chance that a right engine fails the sampled test.")] = 0.01,
+    tie: Annotated[float, typer.Option(help="Nats: a smaller margin between tokens is rounding.")] = 0.1,
+    concurrency: Annotated[int, typer.Option(help="Requests at a time.")] = 4,
+    seed: Annotated[int, typer.Option(help="Of the test's permutations.")] = 0,
+    timeout: Timeout = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Is its text right? The same greedily, of the same law when sampled; status 1 if not, 2 if undecided."""
+    from course_lib.engines import check as room
+    from course_lib.engines.client import served_model
+    from course_lib.measure import choose_prompts, progress_bar
+
+    names = [model or served_model(address) for address in (base, spec)]
+    asked = choose_prompts(prompts, _split(routes), limit)
+    with progress_bar() as bar:
+        found = room.check(base, spec, *names, [prompt.messages for prompt in asked], new_tokens=new_tokens,
+                           temperature=temperature, samples=samples, level=level, tie=tie,
+                           concurrency=concurrency, seed=seed, timeout=timeout, progress=bar)
+    if as_json:
+        print(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        print(*found["reasons"], *room.counted(found), found["verdict"], sep="\n")
+    raise typer.Exit({"pass": 0, "fail": 1, "undecided": 2}[found["verdict"]])
+
+
+def sweep(
+    out: Annotated[Path, typer.Option(help="The file of measured cells; the sweep goes on where it ends.")],
+    urls: Annotated[str | None, typer.Option(help="Running engines: 0=http://a:8000,3=http://b:8000")] = None,
+    serve: Annotated[str | None, typer.Option(help="Or a command line with {port} {speculative}.")] = None,
+    speculative: Annotated[str, typer.Option(help="With --serve: --speculative-config, without k.")] = "{}",
+    port: Annotated[int, typer.Option(help="With --serve: where.")] = 8000,
+    start_timeout: Annotated[float, typer.Option(help="With --serve: seconds until it is up.")] = 600.0,
+    ks: Annotated[str | None, typer.Option(help="Drafts a round; those of --urls if not given.")] = None,
+    concurrency: Annotated[str, typer.Option(help="Requests at a time.")] = "1,4",
+    model: Annotated[str | None, typer.Option(help="Its name there; asked if not given.")] = None,
+    routes: Routes = None,
+    prompts: PromptFile = None,
+    limit: Annotated[int, typer.Option(help="The most prompts of each route.")] = 16,
+    new_tokens: Annotated[int, typer.Option(help="The most tokens of an answer.")] = 96,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    timeout: Timeout = 60.0,
+    trace: Annotated[Path | None, typer.Option(help="What measure --out saved: predict, too.")] = None,
+    costs: Annotated[Path | None, typer.Option(help="With --trace: round costs of that engine.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure running engines, one for each k: TTFT, TPOT, throughput, acceptance; then decide."""
+    from course_lib.costs import CostTable
+    from course_lib.engines import decision
+    from course_lib.engines import sweep as room
+    from course_lib.engines.server import vllm_command
+    from course_lib.measure import check_writable, choose_prompts, numbers, progress_bar
+    from course_lib.tables import show
+    from course_lib.traces import Trace
+
+    if (urls is None) == (serve is None):
+        raise ValueError("give --urls of engines that run, or --serve and a command that starts one")
+    if costs is not None and trace is None:
+        raise ValueError("--costs needs --trace: a prediction is made of both")
+    engines = _urls(urls) if urls else {}
+    wanted = sorted(engines) if ks is None and urls else numbers(ks or "0,3,5,7,9", "--ks")
+    if missing := [k for k in wanted if urls and k not in engines]:
+        raise ValueError(f"--urls has no engine for k={missing[0]}")
+    loads = numbers(concurrency, "--concurrency")
+    if min(loads) < 1:
+        raise ValueError("--concurrency: a load is 1 request at a time or more")
+    check_writable(out)
+    traces, table = [Trace.load(trace)] if trace else [], CostTable.load(costs) if costs else None
+    asked = choose_prompts(prompts, _split(routes), limit)
+    with progress_bar() as bar:
+        def measure(some: dict[int, str]) -> None:
+            room.sweep(some, asked, loads, out, model, new_tokens, temperature, timeout,
+                       shlex.join(["python", "-m", "course_lib", *sys.argv[1:]]), bar)
+
+        if urls:
+            measure({k: engines[k] for k in wanted})
+        else:
+            left = room.unfinished(out, wanted, list(dict.fromkeys(one.route for one in asked)), loads)
+            commands = {k: vllm_command(serve, port, k, speculative) for k in wanted}
+            _serve_each({k: command for k, command in commands.items() if k in {key[2] for key in left}},
+                        f"http://127.0.0.1:{port}", start_timeout, out, measure)
+    meta, cells = room.read(out)
+    chosen = {key: cell for key, cell in cells.items() if key[2] in wanted}
+    found = decision.document(meta, chosen, traces, table)
+    if as_json:
+        print(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        show(decision.table(found))
+
+
+def _serve_each(commands: dict[int, list[str]], base: str, timeout: float, out: Path,
+                measure: Callable[[dict[int, str]], None]) -> None:
+    """One engine after another, each gone before the next; one that does not start is left out."""
+    from course_lib.engines.server import serving
+
+    problems = []
+    for k, command in commands.items():
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(serving(command, base, out.with_name(f"{out.name}.k{k}.log"), timeout))
+            except ValueError as error:
+                problems.append(f"k={k}: {error}")
+                print(problems[-1], file=sys.stderr, flush=True)
+                continue
+            measure({k: base})
+    if problems and not out.exists():
+        raise ValueError(problems[0])
+
+
+def _urls(text: str) -> dict[int, str]:
+    found = {}
+    for part in text.split(","):
+        k, mark, address = part.strip().partition("=")
+        if not mark or not k.isascii() or not k.isdigit() or not address.startswith(("http://", "https://")):
+            raise ValueError(f"--urls has {part.strip()!r}: write K=http://HOST:PORT, with commas between")
+        if int(k) in found:
+            raise ValueError(f"--urls has two engines for k={int(k)}")
+        found[int(k)] = address
+    return found
+
+
+def _split(routes: str | None) -> list[str] | None:
+    return None if routes is None else [route.strip() for route in routes.split(",")]

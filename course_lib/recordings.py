@@ -3,7 +3,7 @@
     smol-t0.parquet ... smol-t1.2.parquet   traces of the embedded pair by temperature (`Trace.load`)
     smol-t1-p0.9.parquet                    the same at temperature 1, top-p 0.9
     costs-cpu.json                          round costs by batch (`CostTable.load`)
-    sweep-cpu.json, sweep-cpu-t1.json       predicted against measured, what `sweep --check --json` printed
+    sweep-cpu.json                          predicted against measured, what `sweep --check --json` printed
 
 `make recordings` makes all of them again. `make gpu`, on a machine with CUDA, adds
 

@@ -63,6 +63,8 @@ def test_tokens_are_counted_by_usage_and_times_begin_with_text():
         assert answer.tpot == pytest.approx(answer.decode / (answer.tokens - 1))
         assert answer.ttft + answer.decode <= answer.seconds
         assert all(len(piece.top) == 2 for piece in answer.pieces)
+        # One token, and no time between the first text and the last, however long after the role it came.
+        assert ask(client, one.url, "toy", CHAT, 1).decode == 0
 
 
 def test_completions_say_the_same_as_chat():

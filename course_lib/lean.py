@@ -88,8 +88,12 @@ def make_lean(model: torch.nn.Module, packed: bool = True) -> bool:
         return packed and pack(model)
     with torch.no_grad():
         lean = LeanLayers(model, share=not packed)
-    if packed and not (pack(lean) and pack(model)):
-        return False
+    if packed:
+        if not pack(model):
+            return False
+        for ours, theirs in zip(lean.layers, model.model.layers, strict=True):  # packed once, for both
+            ours["out"], ours["down"] = theirs.self_attn.o_proj, theirs.mlp.down_proj
+        pack(lean)  # the joined weights: the same numbers, so they can be packed, too
     model.__dict__["lean"] = lean  # past Module's own bookkeeping: these are no weights of another model
     return True
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from tiny import tiny_llama, tiny_pair, with_noise
+from tiny import letter_pair
 from typer.testing import CliRunner
 
 from course_lib import __main__ as cli
@@ -23,10 +23,7 @@ from course_lib.traces import Trace, measure_trace
 
 @pytest.fixture(scope="module")
 def pair():
-    target = tiny_llama(seed=3)
-    pair = tiny_pair(target, with_noise(target, 0.3), eos=(20,))
-    pair.encode = lambda messages: [1 + ord(letter) % 19 for letter in messages[-1]["content"]][-40:]
-    return pair
+    return letter_pair()
 
 
 def prompts_of(**counts):

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import tiny_llama, tiny_pair, with_noise
+from tiny import letter_pair
 
 from course_lib.__main__ import main
 from course_lib.costs import CostTable, RoundCosts
@@ -254,10 +254,7 @@ def prompts_as_texts(prompts):
 
 @pytest.fixture(scope="module")
 def pair():
-    target = tiny_llama(seed=3)
-    pair = tiny_pair(target, with_noise(target, 0.3), eos=(20,))
-    pair.encode = lambda messages: [1 + ord(letter) % 19 for letter in messages[-1]["content"]][-40:]
-    return pair
+    return letter_pair()
 
 
 def test_the_commands_decide_from_files_and_refuse_in_one_line(pair, tmp_path, capsys):

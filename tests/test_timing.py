@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tiny import tiny_llama, tiny_pair, with_noise
+from tiny import letter_pair
 
 from course_lib.costs import CostTable
 from course_lib.prompts import Prompt
@@ -66,10 +66,7 @@ def test_noise_never_makes_a_step_free_or_a_cost_negative():
 
 @pytest.fixture(scope="module")
 def pair():
-    target = tiny_llama(seed=3)
-    pair = tiny_pair(target, with_noise(target, 0.3), eos=(20,))
-    pair.encode = lambda messages: [1 + ord(letter) % 19 for letter in messages[-1]["content"]][-40:]
-    return pair
+    return letter_pair()
 
 
 PROMPTS = [Prompt(str(i), "chat", "own", [{"role": "user", "content": text}])

@@ -37,6 +37,14 @@ def tiny_pair(target, draft, eos=(), context=256):
     return Pair("tiny", target, draft, None, frozenset(eos), context, torch.device("cpu"), target.dtype)
 
 
+def letter_pair():
+    """A tiny pair that encodes the last message letter by letter, 40 at most; its text may end (token 20)."""
+    target = tiny_llama(seed=3)
+    pair = tiny_pair(target, with_noise(target, 0.3), eos=(20,))
+    pair.encode = lambda messages: [1 + ord(letter) % 19 for letter in messages[-1]["content"]][-40:]
+    return pair
+
+
 @torch.inference_mode()
 def next_logits(model, tokens):
     """The logits after `tokens`, from one forward without any cache."""

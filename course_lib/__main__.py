@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import functools
 import json
-import shlex
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated
 
 try:
@@ -22,35 +20,36 @@ except ModuleNotFoundError as missing:
     raise SystemExit(f"course_lib: {missing.name} is not installed. In the environment you want to use: "
                      "pip install -c requirements.lock -r requirements.txt -e .") from None
 
-from course_lib import engine_commands
+from course_lib import decision_commands, engine_commands
 from course_lib.fetch import ROOT, FetchError
+from course_lib.options import (
+    AsJson,
+    Cut,
+    Device,
+    Draft,
+    DraftMode,
+    DType,
+    LookUp,
+    NewTokens,
+    PairName,
+    PromptFile,
+    Routes,
+    Seed,
+    SkipBad,
+    Target,
+    Temperature,
+    TopK,
+    TopP,
+    command_line,
+    pair_of,
+    print_json,
+    progress,
+    split,
+)
 
 UsageError = typer.BadParameter.__base__  # typer brings its own click, or not, from version to version
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
                   help="How many tokens should the draft propose? Measure acceptance, then decide.")
-PairName = Annotated[str, typer.Option(help="smol, laptop, h100 or h100-70b.")]
-Target = Annotated[str | None, typer.Option(help="Instead of --pair: a Hugging Face id or folder.")]
-Draft = Annotated[str | None, typer.Option(help="With --target: the draft's id or folder.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto.")]
-DType = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or float64.")]
-# The options of sweep; report can share them.
-Traces = Annotated[list[Path] | None, typer.Argument(help="What measure --out saved; measured if none.")]
-Routes = Annotated[str | None, typer.Option(help="Which, with commas between; all if not given.")]
-PromptFile = Annotated[Path | None, typer.Option(help="Your own prompts: JSONL, or one a line.")]
-Limit = Annotated[int | None, typer.Option(help="The most prompts of each route (to --check: 8).")]
-NewTokens = Annotated[int, typer.Option(help="Tokens the target writes for each prompt.")]
-Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
-TopK = Annotated[int, typer.Option(help="0 keeps every token.")]
-TopP = Annotated[float, typer.Option(help="1 keeps every token.")]
-DraftMode = Annotated[str, typer.Option(help="The draft's tokens: sample, or greedy.")]
-Seed = Annotated[int, typer.Option(help="Of the text, where the temperature is not 0.")]
-Ks = Annotated[str, typer.Option(help="Drafts a round to decide between.")]
-Concurrency = Annotated[str | None, typer.Option(help="Loads; if not given those of --costs, or 1.")]
-CostFile = Annotated[Path | None, typer.Option(help="A file of round costs; measured if not given.")]
-Check = Annotated[bool, typer.Option("--check", help="Also decode at every k, by the clock.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that are no prompt.")]
-Cut = Annotated[bool, typer.Option("--cut", help="Shorten prompts longer than the context.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 
 
 def command(function, app=app):
@@ -81,16 +80,6 @@ def main(arguments: list[str] | None = None) -> int:
     return (status or 0) if arguments else 2
 
 
-def progress(text: str) -> None:
-    """A line of progress, where it cannot get into the result."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def print_json(document: object) -> None:
-    """Print the one JSON document. NaN is not JSON: whoever makes the document writes None for it."""
-    print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
-
-
 @command
 def doctor(as_json: AsJson = False) -> None:
     """Check this machine: Python, packages, memory, disk, threads, GPU, model, Jupyter kernel."""
@@ -119,23 +108,24 @@ def measure(
     pair: PairName = "smol",
     target: Target = None,
     draft: Draft = None,
+    lookup: LookUp = None,
     device: Device = None,
     dtype: DType = None,
-    routes: Annotated[str | None, typer.Option(help="Which, with commas between; all if not given.")] = None,
-    prompts: Annotated[Path | None, typer.Option(help="Your own prompts: JSONL, or one a line.")] = None,
+    routes: Routes = None,
+    prompts: PromptFile = None,
     limit: Annotated[int | None, typer.Option(help="The most prompts of each route.")] = None,
-    new_tokens: Annotated[int, typer.Option(help="Tokens the target writes for each prompt.")] = 96,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
-    top_k: Annotated[int, typer.Option(help="0 keeps every token.")] = 0,
-    top_p: Annotated[float, typer.Option(help="1 keeps every token.")] = 1.0,
-    draft_mode: Annotated[str, typer.Option(help="The draft's tokens: sample, or greedy.")] = "sample",
-    seed: Annotated[int, typer.Option(help="Of the text, where the temperature is not 0.")] = 0,
+    new_tokens: NewTokens = 96,
+    temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    draft_mode: DraftMode = "sample",
+    seed: Seed = 0,
     ks: Annotated[str, typer.Option(help="Drafts a round to report.")] = "1,2,3,4,5,8",
     batch: Annotated[int, typer.Option(help="Texts at a time.")] = 16,
     out: Annotated[Path | None, typer.Option(help="Save the trace here (Parquet).")] = None,
     figure: Annotated[Path | None, typer.Option(help="Save a picture here (PNG).")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that are no prompt.")] = False,
-    cut: Annotated[bool, typer.Option("--cut", help="Shorten prompts longer than the context.")] = False,
+    skip_bad: SkipBad = False,
+    cut: Cut = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure acceptance, and tokens per round for every k, on the course's prompts or yours."""
@@ -143,12 +133,11 @@ def measure(
     from course_lib.sampling import Sampling
 
     sampling, drafts = Sampling(temperature, top_k, top_p), room.numbers(ks, "--ks")
-    chosen = None if routes is None else [route.strip() for route in routes.split(",")]
-    asked = room.choose_prompts(prompts, chosen, limit, skip_bad, progress)
-    loaded = _pair(pair, target, draft, device, dtype)
+    asked = room.choose_prompts(prompts, split(routes), limit, skip_bad, progress)
+    loaded = pair_of(pair, target, draft, lookup, device, dtype)
     with room.progress_bar() as bar:
         found = room.run_measure(loaded, asked, sampling, new_tokens, draft_mode, seed, drafts, batch, cut,
-                                 out, figure, _command_line(), bar, progress)
+                                 out, figure, command_line(), bar, progress)
     print_json(found) if as_json else room.show(found)
 
 
@@ -158,6 +147,7 @@ def costs(
     pair: PairName = "smol",
     target: Target = None,
     draft: Draft = None,
+    lookup: LookUp = None,
     device: Device = None,
     dtype: DType = None,
     batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,2,4,8,16,32",
@@ -185,87 +175,13 @@ def costs(
         from course_lib.timing import measure_costs
 
         prompts, sampling = room.choose_prompts(None, None, 16), Sampling(temperature)
-        loaded, widths = _pair(pair, target, draft, device, dtype), [1, *(k + 1 for k in drafts)]
+        loaded, widths = pair_of(pair, target, draft, lookup, device, dtype), [1, *(k + 1 for k in drafts)]
         with room.progress_bar() as bar:
             table = measure_costs(loaded, prompts[::3], sizes, widths, sampling, new_tokens=new_tokens,
-                                  rounds=rounds, command=_command_line(), progress=bar)
+                                  rounds=rounds, command=command_line(), progress=bar)
         if out is not None:
             table.save(out)
     print_json(table.document()) if as_json else show(cost_table(table))
-
-
-@command
-def sweep(
-    traces: Traces = None,
-    pair: PairName = "smol",
-    target: Target = None,
-    draft: Draft = None,
-    device: Device = None,
-    dtype: DType = None,
-    routes: Routes = None,
-    prompts: PromptFile = None,
-    limit: Limit = None,
-    new_tokens: NewTokens = 96,
-    temperature: Temperature = 0.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    draft_mode: DraftMode = "sample",
-    seed: Seed = 0,
-    ks: Ks = "1,2,3,4,5,8",
-    concurrency: Concurrency = None,
-    costs: CostFile = None,
-    check: Check = False,
-    skip_bad: SkipBad = False,
-    cut: Cut = False,
-    as_json: AsJson = False,
-) -> None:
-    """Decide: speculate or not, and with which k, for each route and load; --check measures it."""
-    found = _decision(SimpleNamespace(**locals()))
-    from course_lib.tables import show, sweep_table
-
-    print_json(found) if as_json else show(sweep_table(found))
-
-
-@command
-def report(
-    traces: Traces = None,
-    out: Annotated[Path, typer.Option(help="The folder the three files go to.")] = ...,
-    pair: PairName = "smol",
-    target: Target = None,
-    draft: Draft = None,
-    device: Device = None,
-    dtype: DType = None,
-    routes: Routes = None,
-    prompts: PromptFile = None,
-    limit: Limit = None,
-    new_tokens: NewTokens = 96,
-    temperature: Temperature = 0.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    draft_mode: DraftMode = "sample",
-    seed: Seed = 0,
-    ks: Ks = "1,2,3,4,5,8",
-    concurrency: Concurrency = None,
-    costs: CostFile = None,
-    check: Check = False,
-    skip_bad: SkipBad = False,
-    cut: Cut = False,
-    as_json: AsJson = False,
-) -> None:
-    """Decide as sweep does, and write it as a page, Markdown and JSON, with settings to paste."""
-    from course_lib import report as room
-
-    room.check_folder(out)
-    asked = SimpleNamespace(**locals())
-    real = {"traces": "recorded" if traces else "live", "costs": "recorded" if costs else "live"}
-    found = _decision(asked) | {"fidelity": real}
-    paths = room.write(found, out)
-    if as_json:
-        print(paths["json"].read_text(encoding="utf-8"), end="")
-        return
-    for route, values in found["routes"].items():
-        print(room.decision(route, values))
-    print(f"page: {paths['html']}")
 
 
 @command
@@ -275,6 +191,7 @@ def bench(
     pair: PairName = "smol",
     target: Target = None,
     draft: Draft = None,
+    lookup: LookUp = None,
     device: Device = None,
     dtype: DType = None,
     limit: Annotated[int, typer.Option(help="Prompts of each route.")] = 8,
@@ -288,7 +205,7 @@ def bench(
 
     if what not in ("onepass", "assisted"):
         raise ValueError(f"there is no benchmark {what!r}: there are onepass and assisted")
-    prompts, models = choose_prompts(None, None, limit), _pair(pair, target, draft, device, dtype)
+    prompts, models = choose_prompts(None, None, limit), pair_of(pair, target, draft, lookup, device, dtype)
     with progress_bar() as bar:
         if what == "onepass":
             from course_lib import bench as room
@@ -413,7 +330,8 @@ def manifest(
     raise typer.Exit(int(bool(problems)))
 
 
-engine_commands.add(app, command)
+for commands in (decision_commands, engine_commands):
+    commands.add(app, command)
 
 
 def _said(error: Exception) -> str:
@@ -425,57 +343,6 @@ def _said(error: Exception) -> str:
     if isinstance(error, IsADirectoryError):
         return f"{error.filename} is a directory: name a file"
     return f"{error.filename} cannot be used: {error.strerror.lower()}"
-
-
-def _pair(pair: str, target: str | None, draft: str | None, device: str | None, dtype: str | None):
-    from course_lib.pairs import load_pair
-
-    if (target is None) != (draft is None):
-        raise ValueError("--target and --draft go together: give both, or --pair")
-    for option, name in (("--target", target), ("--draft", draft)):
-        if name is not None and not name.strip():
-            raise ValueError(f"{option} is empty: give a Hugging Face id or a folder")
-    return load_pair(pair if target is None else target, draft, device, dtype)
-
-
-def _decision(asked: SimpleNamespace) -> dict:
-    """The document that the options of `sweep` ask for: measure what is missing, then decide."""
-    from course_lib import measure as room
-    from course_lib.costs import CostTable
-    from course_lib.sweep import LIMIT, check, check_same, costs_for, decide
-    from course_lib.traces import Trace, measure_trace
-    from course_lib.whole import whole
-
-    ks = [whole("a k of --ks", k, 1) for k in room.numbers(asked.ks, "--ks")]
-    costs = None if asked.costs is None else CostTable.load(asked.costs)
-    loads = sorted(costs.batches) if costs else [1]
-    if asked.concurrency is not None:
-        loads = [whole("a load", load, 1) for load in room.numbers(asked.concurrency, "--concurrency")]
-    for load in loads if costs else ():
-        costs.at(load).round_seconds(max(ks))  # what was not measured is refused before an hour of work
-    traces = [Trace.load(path) for path in asked.traces or ()]
-    if traces:
-        check_same(traces, costs)
-        if costs and not asked.check:  # no model is needed
-            return decide(traces, costs, ks, loads)
-    routes = None if asked.routes is None else [route.strip() for route in asked.routes.split(",")]
-    prompts = room.choose_prompts(asked.prompts, routes, None if traces else asked.limit, asked.skip_bad,
-                                  progress)
-    from course_lib.sampling import Sampling
-
-    sampling = Sampling(asked.temperature, asked.top_k, asked.top_p)
-    pair = _pair(asked.pair, asked.target, asked.draft, asked.device, asked.dtype)
-    with room.progress_bar() as bar:
-        said = {"seed": asked.seed, "command": _command_line(), "progress": bar}
-        traces = traces or [measure_trace(pair, prompts, sampling, asked.new_tokens, asked.draft_mode,
-                                          cut=asked.cut, **said)]
-        if asked.check:
-            return check(pair, traces, prompts, ks, loads, costs, asked.limit or LIMIT, **said)
-        return decide(traces, costs or costs_for(pair, traces, prompts, ks, loads, **said), ks, loads)
-
-
-def _command_line() -> str:
-    return shlex.join(["python", "-m", "course_lib", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

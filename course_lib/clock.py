@@ -20,16 +20,22 @@ class Clock:
     def __init__(self, device: torch.device):
         self._events = device.type == "cuda"
         self._device = device
-        self._rounds: list[tuple[int, int]] = []
+        self._rows: list[int] = []
+        self._ks: list[int] = []
         self._marks: list = []
 
-    def start(self, rows: int, k: int) -> None:
-        """A round begins, for so many rows and with so many drafts; the one before it ends."""
-        self._rounds.append((rows, k))
+    def start(self, rows: int) -> None:
+        """A round begins, for so many rows; the one before it ends."""
+        self._rows.append(rows)
+        self.mark()
+
+    def drafted(self, k: int) -> None:
+        """The drafts are done, at most k of a row."""
+        self._ks.append(k)
         self.mark()
 
     def mark(self) -> None:
-        """Drafts done, then verify done: twice a round, and once at the very end."""
+        """The verify is done; and once more at the very end."""
         if self._events:
             event = torch.cuda.Event(enable_timing=True)
             event.record(torch.cuda.current_stream(self._device))
@@ -46,6 +52,7 @@ class Clock:
                      for one, other in zip(self._marks, self._marks[1:], strict=False)]
         else:
             steps = [other - one for one, other in zip(self._marks, self._marks[1:], strict=False)]
-        lines = [(number, rows, k, *parts, sum(parts)) for number, ((rows, k), parts) in enumerate(
-            zip(self._rounds, zip(steps[::3], steps[1::3], steps[2::3], strict=True), strict=True))]
+        parts = zip(steps[::3], steps[1::3], steps[2::3], strict=True)
+        lines = [(number, rows, k, *each, sum(each)) for number, (rows, k, each) in enumerate(
+            zip(self._rows, self._ks, parts, strict=True))]
         return pd.DataFrame(lines, columns=TIMES_COLUMNS)

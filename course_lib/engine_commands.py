@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,9 +10,8 @@ from typing import Annotated
 
 import typer
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
-Routes = Annotated[str | None, typer.Option(help="Which, with commas between; all if not given.")]
-PromptFile = Annotated[Path | None, typer.Option(help="Your own prompts: JSONL, or one a line.")]
+from course_lib.options import AsJson, PromptFile, Routes, command_line, print_json, split
+
 Timeout = Annotated[float, typer.Option(help="Seconds without a sign of life: the request has failed.")]
 
 
@@ -49,13 +46,13 @@ def check(
     from course_lib.measure import choose_prompts, progress_bar
 
     names = [model or served_model(address) for address in (base, spec)]
-    asked = choose_prompts(prompts, _split(routes), limit)
+    asked = choose_prompts(prompts, split(routes), limit)
     with progress_bar() as bar:
         found = room.check(base, spec, *names, [prompt.messages for prompt in asked], new_tokens=new_tokens,
                            temperature=temperature, samples=samples, level=level, tie=tie,
                            concurrency=concurrency, seed=seed, timeout=timeout, progress=bar)
     if as_json:
-        print(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
+        print_json(found)
     else:
         print(*found["reasons"], *room.counted(found), found["verdict"], sep="\n")
     raise typer.Exit({"pass": 0, "fail": 1, "undecided": 2}[found["verdict"]])
@@ -103,11 +100,11 @@ def sweep(
         raise ValueError("--concurrency: a load is 1 request at a time or more")
     check_writable(out)
     traces, table = [Trace.load(trace)] if trace else [], CostTable.load(costs) if costs else None
-    asked = choose_prompts(prompts, _split(routes), limit)
+    asked = choose_prompts(prompts, split(routes), limit)
     with progress_bar() as bar:
         def measure(some: dict[int, str]) -> None:
             room.sweep(some, asked, loads, out, model, new_tokens, temperature, timeout,
-                       shlex.join(["python", "-m", "course_lib", *sys.argv[1:]]), bar)
+                       command_line(), bar)
 
         if urls:
             measure({k: engines[k] for k in wanted})
@@ -120,7 +117,7 @@ def sweep(
     chosen = {key: cell for key, cell in cells.items() if key[2] in wanted}
     found = decision.document(meta, chosen, traces, table)
     if as_json:
-        print(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
+        print_json(found)
     else:
         show(decision.table(found))
 
@@ -155,6 +152,3 @@ def _urls(text: str) -> dict[int, str]:
         found[int(k)] = address
     return found
 
-
-def _split(routes: str | None) -> list[str] | None:
-    return None if routes is None else [route.strip() for route in routes.split(",")]

@@ -22,8 +22,8 @@ from course_lib.traces import Progress, Trace, measure_trace
 
 KS = (1, 2, 3, 4, 5, 8)
 FIGURE_KS = range(1, 13)
-SETTINGS = ("target", "draft", "draft_mode", "top_k", "top_p", "seed", "new_tokens", "near_ties", "cut",
-            "seconds", "versions", "machine", "date", "command")
+SETTINGS = ("target", "draft", "lookup", "draft_mode", "top_k", "top_p", "seed", "new_tokens", "near_ties",
+            "cut", "seconds", "versions", "machine", "date", "command")
 
 
 def run_measure(pair, prompts: Sequence[Prompt], sampling, new_tokens: int = 96, draft_mode: str = "sample",
@@ -129,6 +129,8 @@ def banner(found: dict) -> str:
     law = f"T={found['temperature']:g}"
     law += f" top-k {settings['top_k']}" if settings["top_k"] else ""
     law += f" top-p {settings['top_p']:g}" if settings["top_p"] < 1 else ""
+    if settings["lookup"]:
+        law += " lookup, then draft" if settings["draft"] else " lookup"
     law += " greedy draft" if settings["draft_mode"] == "greedy" and found["temperature"] else ""
     return " · ".join([found["pair"], found["fidelity"], f"{found['device']} {found['dtype']}", law,
                        f"{many} prompt{'s' * (counts[-1] > 1)} a route, {settings['new_tokens']} tokens",

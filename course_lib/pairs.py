@@ -27,6 +27,7 @@ from transformers.utils import logging
 from course_lib.fetch import DRAFT_FOLDER, TARGET_FOLDER
 from course_lib.graphs import make_graphs
 from course_lib.lean import make_lean
+from course_lib.lookup import Lookup
 from course_lib.reduced import reduce_head
 
 REGISTRY = {
@@ -37,6 +38,7 @@ REGISTRY = {
 }
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
           "float64": torch.float64}
+LOOKUPS = ("first", "only")
 REFETCH = "delete it (a folder, or its entry in the hub's cache) and fetch it again"
 
 _RESERVED = re.compile(r"reserved|unused|extra_id", re.IGNORECASE)
@@ -52,16 +54,19 @@ class Pair:
 
     eos: the token ids that end a text (Llama-3 has three). context: the most positions both can read.
     device: where token ids go in; a target spread over several GPUs moves them on by itself.
+    lookup: drafts come from the text itself where it has a guess (`lookup`), elsewhere from the draft; if
+    that is None, from nowhere.
     """
 
     name: str
     target: torch.nn.Module
-    draft: torch.nn.Module
+    draft: torch.nn.Module | None
     tokenizer: object
     eos: frozenset[int]
     context: int
     device: torch.device
     dtype: torch.dtype
+    lookup: Lookup | None = None
 
     def encode(self, messages: list[dict[str, str]]) -> list[int]:
         """Token ids of chat messages, ready for the assistant's answer."""
@@ -72,16 +77,22 @@ class Pair:
 
 
 def load_pair(name_or_target: str = "smol", draft: str | None = None, device: str | None = None,
-              dtype: str | None = None) -> Pair:
+              dtype: str | None = None, lookup: str | None = None) -> Pair:
     """Load a pair by its registry name, or target and draft by Hugging Face id or folder.
 
     device: "cpu", "cuda", "cuda:1", "mps", or "auto" (spread the target over every GPU); by default
     the GPU if there is one. dtype: float32, bfloat16, float16 or float64; by default bfloat16 on a
     GPU and on processors that compute in it, else float32 (bfloat16 without such instructions is
     slower, not faster; its float32 products read 16-bit weights where that loses nothing: `packed`, `lean`).
+    lookup: "first" drafts from the text itself where it has a guess, else from the draft; "only" needs no
+    draft, and loads none.
     Raises PairError when weights are missing, gated or damaged, or when the vocabularies differ.
     """
-    if draft is None:
+    if lookup not in (None, *LOOKUPS):
+        raise PairError(f"lookup is {' or '.join(LOOKUPS)}, not {lookup!r}")
+    if draft is None and lookup == "only" and name_or_target not in REGISTRY:
+        name, target = Path(name_or_target).name, name_or_target
+    elif draft is None:
         if name_or_target not in REGISTRY:
             raise PairError(f"there is no pair {name_or_target!r}: choose from {', '.join(REGISTRY)}, "
                             "or give a target and a draft (Hugging Face ids or folders)")
@@ -91,15 +102,17 @@ def load_pair(name_or_target: str = "smol", draft: str | None = None, device: st
     device, spread = _device(device, name)
     chosen = _dtype(dtype, device)
     tokenizer = _load(AutoTokenizer, target)
-    draft_tokenizer = _load(AutoTokenizer, draft)
-    check_vocabularies(tokenizer.get_vocab(), draft_tokenizer.get_vocab())
-    target_model = _load_model(target, chosen, device, spread)
-    draft_model = _load_model(draft, chosen, device, False)
-    reduce_head(draft_model, draft)
-    for model in (target_model, draft_model):
+    if lookup != "only":
+        check_vocabularies(tokenizer.get_vocab(), _load(AutoTokenizer, draft).get_vocab())
+    models = [_load_model(target, chosen, device, spread)]
+    if lookup != "only":
+        models.append(_load_model(draft, chosen, device, False))
+        reduce_head(models[1], draft)
+    for model in models:
         (make_graphs if device.type == "cuda" else make_lean)(model)
-    context = min(_context(target_model.config), _context(draft_model.config))
-    return Pair(name, target_model, draft_model, tokenizer, _eos(target_model), context, device, chosen)
+    context = min(_context(model.config) for model in models)
+    return Pair(name, models[0], None if lookup == "only" else models[1], tokenizer, _eos(models[0]), context,
+                device, chosen, Lookup() if lookup else None)
 
 
 def check_vocabularies(target: dict[str, int], draft: dict[str, int]) -> None:

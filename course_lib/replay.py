@@ -55,7 +55,7 @@ def replay_rounds(accepts: Sequence[np.ndarray], ks: Sequence[int]) -> np.ndarra
     rounds = np.empty((len(starts), len(ks)))
     for column, k in enumerate(ks):
         k = whole("k", k)
-        value = _backward(a, np.arange(k, k + 1), np.ones(1))
+        value = _backward(a, np.arange(k, k + 1), np.ones((1, 1, 1)))
         rounds[:, column] = value[starts, np.arange(len(starts))]
     return rounds
 
@@ -80,19 +80,23 @@ def round_starts(accepts: Sequence[np.ndarray], k: int) -> np.ndarray:
     return np.take_along_axis(np.pad(chance, ((0, 0), (0, len(a)))), columns, axis=1)
 
 
-def adaptive_cost(accepts: Sequence[np.ndarray], round_cost: Sequence[float]) -> np.ndarray:
+def adaptive_cost(accepts: Sequence[np.ndarray], round_cost: Sequence) -> np.ndarray:
     """Least expected cost of each text [prompts] over all ways to choose k anew at each round.
 
     The chooser knows every a_t of the text but not the coins, so no real controller does better: this
     bounds what adapting k can gain over `fixed_cost`.
     accepts: as in `replay_rounds`. round_cost: 1-D, the cost of a round with k drafts at index k = 0 ... K,
-    in any unit, finite and >= 0. Raises ValueError on other input.
+    in any unit, finite and >= 0; where rounds cost more in one place than in another, a list of arrays
+    [len(accept), K + 1], one a text. Raises ValueError on other input.
 
     The recursion of `replay_rounds`, with V(t) = min over k of round_cost[k] + U(t, k): exact, since what
     follows depends on where the next round starts and on nothing before.
     """
-    cost = _check_cost(round_cost)
     a, starts = _end_aligned(accepts)
+    if len(round_cost) and np.ndim(round_cost[0]) == 2:
+        cost = _cost_by_place(round_cost, [len(accept) for accept in accepts])
+    else:
+        cost = _check_cost(round_cost)[:, None, None]
     return _backward(a, np.arange(len(cost)), cost)[starts, np.arange(len(starts))]
 
 
@@ -174,8 +178,10 @@ def position_rates(accepts: Sequence[np.ndarray], k: int) -> pd.DataFrame:
 
 
 def _backward(a: np.ndarray, choices: np.ndarray, cost: np.ndarray) -> np.ndarray:
-    """V for every t [T + 1, prompts], where a round picks the cheapest of `choices` (k) at their `cost`."""
+    """V for every t [T + 1, prompts], where a round picks the cheapest of `choices` (k) at their `cost`
+    [choices, T or 1, prompts or 1]."""
     length, prompts = a.shape
+    cost = np.broadcast_to(cost, (len(choices), length, prompts))
     value = np.zeros((length + 1, prompts))
     rest = np.zeros((int(choices[-1]) + 1, prompts))  # U(t+1, r), r = 0 ... k
     spare = np.empty_like(rest)
@@ -186,7 +192,7 @@ def _backward(a: np.ndarray, choices: np.ndarray, cost: np.ndarray) -> np.ndarra
         spare[1:] *= a[t]
         spare[1:] += after
         rest, spare = spare, rest
-        value[t] = (rest[choices[0] :] + cost[:, None]).min(axis=0)
+        value[t] = (rest[choices[0] :] + cost[:, t]).min(axis=0)
     return value
 
 
@@ -213,4 +219,16 @@ def _check_cost(round_cost: Sequence[float]) -> np.ndarray:
     cost = np.asarray(round_cost, float)
     if cost.ndim != 1 or cost.size == 0 or not ((cost >= 0) & (cost < np.inf)).all():
         raise ValueError("round_cost must be 1-D: the cost, finite and >= 0, of a round with k = 0, 1, ...")
+    return cost
+
+
+def _cost_by_place(costs: Sequence[np.ndarray], lengths: Sequence[int]) -> np.ndarray:
+    """One array [len, K + 1] a text as [K + 1, T, prompts], aligned at the end as in `_end_aligned`."""
+    cost = np.zeros((costs[0].shape[1], max(lengths), len(lengths)))
+    if len(costs) != len(lengths):
+        raise ValueError(f"{len(lengths)} texts need as many arrays of round costs, not {len(costs)}.")
+    for i, (each, length) in enumerate(zip(costs, lengths, strict=True)):
+        if np.shape(each) != (length, len(cost)) or not ((each >= 0) & (each < np.inf)).all():
+            raise ValueError(f"prompt {i}: its round costs must be [{length}, {len(cost)}], finite and >= 0.")
+        cost[:, cost.shape[1] - length:, i] = each.T
     return cost

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from course_lib.lookup import NONE, guesses
 from course_lib.sampling import GREEDY, Sampling, probabilities
 from course_lib.speculate import _known, _same_width
-from course_lib.traces import Progress
+from course_lib.traces import LOOKUP, MODEL, NOTHING, Progress
 
 CHUNK = 256  # positions whose laws exist at once: 50 MB each at 49,152 tokens in float32
 MOST_TOKENS = 8192  # tokens in one forward, padding included, unless a single text is longer
@@ -26,9 +27,9 @@ def score_texts(pair, ids: Sequence[list[int]], texts: Sequence[list[int]], samp
     """Score texts behind prompts; both are token ids, one list a prompt.
 
     sampling, draft_mode: the laws p and q, as in `speculate.decode`. batch: the most texts in a forward.
-    Returns a dict of columns for each text (1-D arrays: logp, logq, match, overlap, accept, entropy; see
-    `traces.Trace`), the number of near-ties (tokens to which the target gives chance 0) and a dict of
-    seconds (score_target, score_draft).
+    Returns a dict of columns for each text (1-D arrays: logp, logq, match, overlap, accept, entropy,
+    drafter; see `traces.Trace`), the number of near-ties (tokens to which the target gives chance 0) and a
+    dict of seconds (score_target, score_draft).
     """
     draft_sampling = draft_law(sampling, draft_mode)
     scores, near_ties, done = [{} for _ in texts], 0, 0
@@ -84,21 +85,34 @@ def _score_batch(pair, ids, texts, sampling, draft_sampling, seconds) -> tuple[d
     clock = time.perf_counter()
     target_states = _states(pair.target, ids, texts, pair.device)
     clock = lap("score_target", clock)
-    draft_states = _states(pair.draft, ids, texts, pair.device)
-    clock = lap("score_draft", clock)
+    draft_states = target_states[:0] if pair.draft is None else _states(pair.draft, ids, texts, pair.device)
     tokens = torch.tensor([token for text in texts for token in text], device=pair.device)
+    guess = torch.full_like(tokens, NONE)
+    if pair.lookup:
+        found = [guesses(pair.lookup, prompt, text) for prompt, text in zip(ids, texts, strict=True)]
+        guess = torch.from_numpy(np.concatenate(found)).to(pair.device)
+    clock = lap("score_draft", clock)
     parts, missed = [], 0
-    for token, target_state, draft_state in zip(tokens.split(CHUNK), target_states.split(CHUNK),
-                                                draft_states.split(CHUNK), strict=True):
-        p = probabilities(pair.target.lm_head(target_state).to(pair.device), sampling)
+    for at in range(0, len(tokens), CHUNK):
+        here = slice(at, at + CHUNK)
+        p = probabilities(pair.target.lm_head(target_states[here]).to(pair.device), sampling)
         clock = lap("score_target", clock)
-        logits = _same_width(pair.draft.lm_head(draft_state).to(pair.device), p.shape[-1])
-        q = probabilities(logits, draft_sampling)
+        q, best = torch.zeros_like(p), torch.full_like(guess[here], NONE)
+        drafter = torch.full_like(best, NOTHING)
+        if pair.draft is not None:
+            logits = _same_width(pair.draft.lm_head(draft_states[here]).to(pair.device), p.shape[-1])
+            q, best = probabilities(logits, draft_sampling), logits.argmax(-1)
+            drafter = torch.full_like(drafter, MODEL)
+        if pair.lookup:  # as in `speculate._draft`: a guess stands for the model's law
+            sure = guess[here] != NONE
+            law = torch.zeros_like(q).scatter_(-1, guess[here].clamp(min=0)[:, None], 1.0)
+            q = torch.where(sure[:, None], law, q)
+            best, drafter = torch.where(sure, guess[here], best), drafter.masked_fill(sure, LOOKUP)
         clock = lap("score_draft", clock)
-        missed += int((p.gather(-1, token[:, None]) == 0).sum())
+        missed += int((p.gather(-1, tokens[here, None]) == 0).sum())
         if sampling.temperature == 0:  # the text says which of two near-equal logits won
-            p = torch.zeros_like(p).scatter_(-1, token[:, None], 1.0)
-        parts.append(_columns(p, q, logits.argmax(-1), token))
+            p = torch.zeros_like(p).scatter_(-1, tokens[here, None], 1.0)
+        parts.append(_columns(p, q, best, tokens[here]) | {"drafter": drafter.to(torch.int8)})
     return {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in parts[0]}, missed
 
 

@@ -72,11 +72,14 @@ def settings(document: dict) -> dict[str, str]:
     if not any(k for _, k in chosen):
         return dict.fromkeys(ENGINES, OFF)
     target, draft, sampled = models(document)
+    meta = document["meta"]["traces"][0]
     first = next(run for run in groups(chosen) if run[2])
     k = first[2]
     others = "; ".join(f"{loads(*run[:2])}: {f'k = {run[2]}' if run[2] else OFF}"
                        for run in groups(chosen) if run != first)
     for_loads = f"# for {loads(*first[:2])}" + (f" (at {others})" if others else "")
+    if lookup := meta.get("lookup"):
+        return _with_lookup(target, meta.get("draft"), lookup, k, for_loads)
     argmax = ("\n# measured with a sampled draft, but this engine takes the draft's likeliest token:"
               "\n# measure again with --draft-mode greedy" if sampled else "")
     config = {"method": "draft_model", "model": draft, "num_speculative_tokens": max(k for _, k in chosen),
@@ -110,6 +113,8 @@ def models(document: dict) -> tuple[str, str, bool]:
     """Names of target and draft, and whether drafts were sampled at a temperature above 0."""
     meta = document["meta"]["traces"][0]
     names = [one_line(str(meta.get(role) or role)) for role in ("target", "draft")]
+    if meta.get("lookup"):
+        names[1] = f"lookup, then {names[1]}," if meta.get("draft") else "lookup"
     return names[0], names[1], meta.get("draft_mode") == "sample" and bool(meta.get("temperature"))
 
 
@@ -162,6 +167,31 @@ def _mix(routes: dict[str, tuple[int, dict]]) -> dict:
         each[name] = {"best_k": found["best_k"], "best": own, "here": here,
                       "loss": 1 - here / own if own else None}
     return {"k": k, "speedup": mean, "low": low, "high": high, "routes": each}
+
+
+def _with_lookup(target: str, draft: str | None, lookup: Sequence[int], k: int,
+                 for_loads: str) -> dict[str, str]:
+    """Settings where drafts come from the text. Engines copy a whole run behind one match, ours looks up
+    every token anew: close, and to be measured on the engine."""
+    if draft:
+        alone = "# measured with lookup before the draft, which this engine does not do: measure one of them"
+        return dict.fromkeys(ENGINES, alone) | {
+            "llama_cpp": f"{for_loads}\n# llama-server puts an n-gram --spec-type before the draft model of "
+                         "-md:\n# see its docs/speculative.md for the flags of your release"}
+    shortest, longest = lookup
+    config = json.dumps({"method": "ngram", "num_speculative_tokens": k, "prompt_lookup_max": longest,
+                         "prompt_lookup_min": shortest})
+    t = shlex.quote(target)
+    return {
+        "vllm": f"{for_loads}\nvllm serve {t} \\\n  --speculative-config {shlex.quote(config)}",
+        "sglang": f"{for_loads}\n# NGRAM verifies a tree of matches, not a chain: measure on the engine\n"
+                  f"python -m sglang.launch_server --model-path {t} \\\n"
+                  f"  --speculative-algorithm NGRAM --speculative-num-draft-tokens {k + 1}",
+        "tensorrt_llm": f"{for_loads}\nspeculative_config:\n  decoding_type: NGram\n  max_draft_len: {k}\n"
+                        f"  max_matching_ngram_size: {longest}",
+        "llama_cpp": f"{for_loads}\n# its matches have 12 tokens if not told otherwise: llama-server --help\n"
+                     f"llama-server -m {_gguf(target)} --spec-type ngram-simple",
+    }
 
 
 def _gguf(model: str) -> str:

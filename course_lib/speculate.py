@@ -19,6 +19,7 @@ import torch
 
 from course_lib.cache import KVCache, forward, forward_hidden
 from course_lib.clock import Clock
+from course_lib.lookup import NONE, Memory
 from course_lib.sampling import GREEDY, Sampling, accept_chance, draw, flip, probabilities, residual
 
 ROUND_COLUMNS = ("row", "round", "start", "drafted", "accepted", "emitted", "proposed")
@@ -52,9 +53,11 @@ def decode(pair, prompts: list[list[int]], k: int, max_new_tokens: int, sampling
     """Decode speculatively: k drafts a round. The text follows the target's law whatever the draft.
 
     pair: `pairs.Pair`, both models on one vocabulary. prompts: token ids, one list a row, not empty.
-    k: drafts a round, 0 or more (fewer in a row's last round: max_new_tokens is never overshot).
+    k: drafts a round, 0 or more (fewer in a row's last round: max_new_tokens is never overshot; and where
+    the pair drafts by lookup alone, only while it has a guess).
     draft_mode: "sample" draws drafts from the draft's law under the same `sampling`; "greedy" takes
-    its likeliest token, so q is a point mass (the default of vLLM, SGLang and llama.cpp).
+    its likeliest token, so q is a point mass (the default of vLLM, SGLang and llama.cpp). A guess by
+    `lookup` is a point mass in any mode.
     Raises ValueError for bad arguments or a text that would not fit the models' context.
     """
     if draft_mode not in ("sample", "greedy"):
@@ -101,16 +104,15 @@ def _decode(pair, prompts, k, max_new_tokens, sampling, draft_sampling, generato
         left = torch.tensor([max_new_tokens - len(texts[row]) for row in state.rows], device=pair.device)
         # The last token of a row always comes from the target, so drafting it would be waste.
         limit = (left - 1).clamp(max=ks[state.round % len(ks)])
-        clock.start(len(state.rows), int(limit.max()))
-        drafts, kept, extra = _round(pair, state, limit, sampling, draft_sampling, generator)
+        clock.start(len(state.rows))
+        drafts, limit, kept, extra = _round(pair, state, limit, sampling, draft_sampling, generator)
         going = []
         for i, row in enumerate(state.rows):
             new = drafts[i][:kept[i]] + [extra[i]]
             end = next((n + 1 for n, token in enumerate(new) if token in pair.eos), None)
             new = new[:end]  # what lies behind an end of text was never said
-            drafted = int(limit[i])
-            records.append((row, state.round, len(texts[row]), drafted, min(kept[i], len(new)), len(new),
-                            tuple(drafts[i][:drafted])))
+            records.append((row, state.round, len(texts[row]), limit[i], min(kept[i], len(new)), len(new),
+                            tuple(drafts[i][:limit[i]])))
             texts[row] += new
             if end is None and len(texts[row]) < max_new_tokens:
                 going.append(i)
@@ -122,25 +124,16 @@ def _decode(pair, prompts, k, max_new_tokens, sampling, draft_sampling, generato
 
 
 def _round(pair, state, limit, sampling, draft_sampling, generator):
-    """One round for every row; returns drafts (lists), the number kept and the extra token of each.
+    """One round for every row; returns lists: drafts, how many of them count, were kept, the extra token.
 
     limit: LongTensor [rows], the most drafts each row may keep.
     """
-    k, every = int(limit.max()), torch.arange(len(limit), device=limit.device)
-    vocabulary = pair.target.lm_head.out_features
+    every = torch.arange(len(limit), device=limit.device)
 
-    # 1. Draft. First the draft reads what it has not: the last token, and, when the last round kept
-    #    all k, also the k-th draft, which it proposed but never read.
-    drafts, q = [], []
-    if k:
-        logits = pair.draft.lm_head(state.catch_up())
-    for j in range(k):
-        q.append(probabilities(_same_width(logits, vocabulary), draft_sampling))
-        drafts.append(draw(q[-1], generator))
-        if j + 1 < k:
-            logits = forward(pair.draft, drafts[-1][:, None], state.draft_cache)[:, -1]
-    drafts = torch.stack(drafts, 1) if k else limit.new_zeros(len(limit), 0)
-    state.clock.mark()
+    # 1. Draft, each token behind the ones before it.
+    drafts, q, drafted = _draft(pair, state, int(limit.max()), draft_sampling, generator)
+    limit, k = limit.minimum(drafted), drafts.shape[1]
+    state.clock.drafted(k)
 
     # 2. Verify. One forward over the last token and the k drafts gives k + 1 laws: p[:, j] is the
     #    law of draft j, and p[:, k] that of the bonus token.
@@ -160,26 +153,56 @@ def _round(pair, state, limit, sampling, draft_sampling, generator):
     extra = draw(residual(p[every, kept], q_rejected), generator)
 
     # Roll back: each cache ends where the row's last token, which no model has read, begins.
-    state.extend(drafts, kept, extra)
-    return drafts.tolist(), kept.tolist(), extra.tolist()
+    state.extend(kept, extra)
+    drafts, kept, extra = drafts.tolist(), kept.tolist(), extra.tolist()
+    state.remember(drafts, kept, extra)
+    return drafts, limit.tolist(), kept, extra
+
+
+def _draft(pair, state, k, sampling, generator):
+    """k drafts of every row [rows, k], the laws they were drawn from (k tensors [rows, vocabulary]), and how
+    many of a row's drafts count [rows]: where there is only a lookup, those before its first silence."""
+    drafts, q, drafted = [], [], torch.full_like(state.length, k)
+    vocabulary = pair.target.lm_head.out_features
+    for j in range(k):
+        guess = state.guess()  # None: this pair has no lookup
+        if pair.draft is None:
+            drafted = torch.where(guess == NONE, drafted.clamp(max=j), drafted)
+            if (drafted <= j).all():
+                break
+        if pair.draft is not None and (guess is None or (guess == NONE).any()):
+            logits = pair.draft.lm_head(state.catch_up(j, width=1 if j and guess is None else None))
+            q.append(probabilities(_same_width(logits, vocabulary), sampling))
+        else:
+            q.append(torch.zeros(len(drafted), vocabulary, device=drafted.device,
+                                 dtype=torch.promote_types(pair.dtype, torch.float32)))
+        if guess is not None:  # a guess stands for the model's law: a point mass, whatever the sampling
+            sure = torch.zeros_like(q[-1]).scatter_(1, guess.clamp(min=0)[:, None], 1.0)
+            q[-1] = torch.where((guess == NONE)[:, None], q[-1], sure)
+        drafts.append(draw(q[-1], generator).clamp(max=vocabulary - 1))  # from no law nothing can be drawn
+        state.append(j, drafts[-1])
+    return torch.stack(drafts, 1) if drafts else drafted.new_zeros(len(drafted), 0), q, drafted
 
 
 class _State:
-    """The rows still being written: their tokens, their lengths, and both models' caches."""
+    """The rows still being written: their tokens, their lengths, both models' caches, what lookup knows."""
 
     def __init__(self, pair, prompts, k, max_new_tokens):
         self.pair, self.round, self.rows = pair, 0, list(range(len(prompts)))
         self.length = torch.tensor([len(ids) for ids in prompts], device=pair.device)
         # A round writes all its drafts before it knows which stay: room for one text and one round.
         capacity = int(self.length.max()) + max_new_tokens + k
+        if pair.lookup and pair.draft is not None:  # one row may miss a whole text, others nothing
+            capacity += max_new_tokens + k
         self.sequence = torch.zeros(len(prompts), capacity, dtype=torch.long, device=pair.device)
         for row, ids in enumerate(prompts):
             self.sequence[row, :len(ids)] = torch.tensor(ids)
         self.target_cache = KVCache(len(prompts), capacity, pair.device)
         self.draft_cache = KVCache(len(prompts), capacity, pair.device)
         self._prefill(pair.target, self.target_cache)
-        if k:
+        if k and pair.draft is not None:
             self._prefill(pair.draft, self.draft_cache)
+        self.memories = [Memory(pair.lookup, ids) for ids in prompts] if k and pair.lookup else []
 
     def _prefill(self, model, cache):
         width = int(self.length.max()) - 1
@@ -191,22 +214,47 @@ class _State:
         """The last token of every row [rows, 1]; the target has read all before it."""
         return self.sequence.gather(1, self.length[:, None] - 1)
 
-    def catch_up(self) -> torch.Tensor:
-        """Let the draft read every row to its end; return its last hidden state of each [rows, size]."""
-        missing = self.length - self.draft_cache.lengths
-        columns = torch.arange(int(missing.max()), device=missing.device)
+    def guess(self) -> torch.Tensor | None:
+        """What lookup proposes for each row [rows], NONE where nothing; without a lookup None."""
+        if not self.memories:
+            return None
+        return torch.tensor([memory.guess() for memory in self.memories], device=self.length.device)
+
+    def catch_up(self, drafted: int = 0, width: int | None = None) -> torch.Tensor:
+        """Let the draft read every row to the end of its first `drafted` drafts; return its last hidden state
+        of each [rows, size].
+
+        At first that is the last token, and, when the last round kept all k, also the k-th draft, which the
+        draft proposed but never read; behind guesses by lookup it is more. width: the most tokens a row
+        misses, where that is known: asking the device would wait for it.
+        """
+        missing = self.length + drafted - self.draft_cache.lengths
+        columns = torch.arange(int(missing.max()) if width is None else width, device=missing.device)
         tokens = self.sequence.gather(1, self.draft_cache.lengths[:, None] + columns)
         states = forward_hidden(self.pair.draft, _known(self.pair.draft, tokens), self.draft_cache)
-        self.draft_cache.lengths = self.length.clone()  # rows that missed less read padding: take it back
+        self.draft_cache.lengths = self.length + drafted  # rows that missed less read padding: take it back
         return states[torch.arange(len(missing), device=missing.device), missing - 1]
 
-    def extend(self, drafts, kept, extra):
-        columns = torch.arange(drafts.shape[1], device=drafts.device)
-        self.sequence.scatter_(1, self.length[:, None] + columns, drafts)
+    def append(self, drafted: int, token: torch.Tensor):
+        """One more draft of every row, behind `drafted` others. It is written where its text would be."""
+        self.sequence.scatter_(1, (self.length + drafted)[:, None], token[:, None])
+        for memory, each in zip(self.memories, token.tolist() if self.memories else (), strict=True):
+            memory.push(each)
+
+    def extend(self, kept, extra):
+        """The text goes on with the kept drafts, which are there already, and the extra token."""
         self.sequence.scatter_(1, (self.length + kept)[:, None], extra[:, None])
         self.length = self.length + kept + 1
         self.target_cache.lengths = self.length - 1
         self.draft_cache.lengths = self.draft_cache.lengths.minimum(self.length - 1)
+
+    def remember(self, drafts, kept, extra):
+        """As `extend`, for lookup: the drafts are taken back, and what stays of them is part of the text."""
+        for row, memory in enumerate(self.memories):
+            for _ in drafts[row]:
+                memory.pop()
+            for token in (*drafts[row][:kept[row]], extra[row]):
+                memory.push(token)
 
     def keep(self, going: list[int]):
         """Go on with these rows (indices into the present ones) alone."""
@@ -217,6 +265,7 @@ class _State:
         self.length, self.sequence = self.length[index], self.sequence[index]
         self.target_cache.keep_rows(index)
         self.draft_cache.keep_rows(index)
+        self.memories = [self.memories[i] for i in going] if self.memories else []
 
 
 def _known(model, tokens: torch.Tensor) -> torch.Tensor:

@@ -23,25 +23,27 @@ import pandas as pd
 from course_lib.costs import CostTable, RoundCosts
 from course_lib.intervals import ratio_interval
 from course_lib.prompts import Prompt
-from course_lib.replay import round_starts, tokens_per_round
+from course_lib.replay import adaptive_cost, round_starts, tokens_per_round
 from course_lib.theory import expected_tokens
-from course_lib.traces import Progress, Trace, names
+from course_lib.traces import LOOKUP, MODEL, NOTHING, Progress, Trace, names
 from course_lib.whole import whole
 
 KS = (1, 2, 3, 4, 5, 8)
 LIMIT = 8  # prompts of each route that `check` decodes, unless told otherwise
-SAME = ("pair", "target", "draft", "temperature", "top_k", "top_p", "draft_mode")
+SAME = ("pair", "target", "draft", "lookup", "temperature", "top_k", "top_p", "draft_mode")
 TABLE = ("k", "tokens_per_round", "tokens_low", "tokens_high", "predicted", "predicted_low", "predicted_high",
          "measured", "measured_low", "measured_high", "error")
 
 
 class Text(NamedTuple):
-    """One text of a trace: whose it is, its chances a_t, and how many tokens were asked for."""
+    """One text of a trace: whose it is, its chances a_t, how many tokens were asked for, and what drafts at
+    each position; the model everywhere, if not given."""
 
     route: str
     prompt: str
     accept: np.ndarray
     room: int
+    drafter: np.ndarray | None = None
 
 
 def decide(traces: Trace | Sequence[Trace], costs: CostTable, ks: Sequence[int] = KS,
@@ -197,15 +199,34 @@ def predict(texts: Sequence[Text], costs: RoundCosts, k: int,
     """
     if starts is None:
         starts = round_starts([text.accept for text in texts], k)
-    # The last token always comes from the target: a round at t has room for room - 1 - t drafts.
-    left = np.array([[text.room] for text in texts]) - 1 - np.arange(starts.shape[1])
-    drafts = left.clip(0, k)
-    cost = np.array([costs.round_seconds(j) for j in range(int(drafts.max(initial=0)) + 1)])
+    seconds = round_seconds(texts, costs, k)
     tokens = np.array([len(text.accept) for text in texts])
     table = pd.DataFrame({"route": [text.route for text in texts], "prompt": [text.prompt for text in texts],
-                          "tokens": tokens, "rounds": starts.sum(axis=1), "plain": tokens * cost[0],
-                          "seconds": (starts * cost[drafts]).sum(axis=1)})
+                          "tokens": tokens, "rounds": starts.sum(axis=1),
+                          "plain": tokens * costs.round_seconds(0),
+                          "seconds": (starts * seconds).sum(axis=1)})
     return table.groupby(["route", "prompt"], sort=False, as_index=False).sum()
+
+
+def round_seconds(texts: Sequence[Text], costs: RoundCosts, k: int) -> np.ndarray:
+    """What a round with k drafts costs that starts at each position, as an array [texts, longest text].
+
+    The last token always comes from the target, so a round at t has room for room - 1 - t drafts. A guess by
+    lookup costs its place in the verify and nothing else; where nothing drafts, the round's drafts end. What
+    drafts at a position is known for the text alone: behind a wrong draft it is taken to be the same.
+    """
+    longest = max(len(text.accept) for text in texts)
+    drafter = np.array([np.pad(np.full(len(text.accept), MODEL) if text.drafter is None else text.drafter,
+                               (0, longest + k - len(text.accept)), "edge") for text in texts])
+    left = np.array([[text.room] for text in texts]) - 1 - np.arange(longest)
+    drafts, guesses, going = np.zeros_like(left), np.zeros_like(left), left > 0
+    for j in range(k):
+        here = drafter[:, j:j + longest]
+        going = going & (here != NOTHING) & (j < left)
+        drafts += going
+        guesses += going & (here == LOOKUP)
+    cost = np.array([costs.round_seconds(j) for j in range(int(drafts.max(initial=0)) + 1)])
+    return cost[drafts] - guesses * costs.t_draft
 
 
 def texts_of(traces: Sequence[Trace]) -> list[Text]:
@@ -213,8 +234,10 @@ def texts_of(traces: Sequence[Trace]) -> list[Text]:
     texts = []
     for trace in traces:
         for (route, prompt), rows in trace.rows.groupby(["route", "prompt"], sort=False, observed=True):
-            accept = rows.sort_values("t", kind="stable").accept.to_numpy(float)
-            texts.append(Text(route, prompt, accept, max(trace.meta.get("new_tokens") or 0, len(accept))))
+            rows = rows.sort_values("t", kind="stable")
+            accept, drafter = rows.accept.to_numpy(float), rows.get("drafter")
+            room = max(trace.meta.get("new_tokens") or 0, len(accept))
+            texts.append(Text(route, prompt, accept, room, None if drafter is None else drafter.to_numpy()))
     return texts
 
 
@@ -258,8 +281,17 @@ def _load(texts, starts, tokens, alpha, costs, ks) -> dict:
     iid_k, iid_speedup = costs.best_measured_k({k: expected_tokens(alpha, k) for k in ks})
     return {"best_k": k if pays else 0, "decision": "speculate" if pays else "off", "reason": reason,
             "speedup": best["predicted"], "speedup_interval": [low, best["predicted_high"]],
-            "adaptive": max(1.0, costs.adaptive_gain([text.accept for text in texts], max(ks))),
+            "adaptive": _adaptive(texts, costs, max(ks)),
             "iid": {"best_k": iid_k, "speedup": iid_speedup}, "table": table}
+
+
+def _adaptive(texts: Sequence[Text], costs: RoundCosts, most: int) -> float:
+    """As `RoundCosts.adaptive_gain`, where rounds cost what they cost at their place."""
+    accepts = [text.accept for text in texts]
+    cost = np.stack([round_seconds(texts, costs, k) for k in range(most + 1)], -1)
+    fixed = min(float((round_starts(accepts, k) * cost[..., k]).sum()) for k in range(most + 1))
+    least = adaptive_cost(accepts, [each[:len(accept)] for each, accept in zip(cost, accepts, strict=True)])
+    return max(1.0, fixed / float(least.sum()))
 
 
 def _numbers(name: str, values: Sequence[int]) -> list[int]:

@@ -29,8 +29,10 @@ from course_lib.sampling import Sampling, draw, probabilities
 WORK = MODELS / "distill"
 PARTS = 3  # a pass answers every third training prompt, the next pass the next
 # Answers to each prompt of chat, code and JSON, by pass. JSON has the shortest answers, and the most to gain.
-SAMPLES = ((3, 3, 3), *[(2, 2, 2)] * 4, *[(2, 3, 4)] * 2)
+SAMPLES = ((3, 3, 3), *[(2, 2, 2)] * 4, *[(2, 3, 4)] * 2, *[(1, 1, 3)] * 3)
 PASSES = len(SAMPLES)
+# The first seven passes were written when there were no more prompts of a route than this.
+EARLY, EARLY_PROMPTS = 7, 410
 CHUNK = 22  # prompts written together
 TOP = 8  # of the target's likeliest tokens are stored at each position
 VALIDATION = 8  # training prompts a route that are never trained on
@@ -143,7 +145,8 @@ def _chunks(tokenizer, index: int) -> list[list[tuple[int, bool, list[int]]]]:
 
 def _numbers(route: str, index: int) -> list[int]:
     """Which of the route's training prompts a pass answers; those held back only in pass 0."""
-    numbers = range(index % PARTS, len(_training_prompts(route)), PARTS)
+    count = len(_training_prompts(route))
+    numbers = range(index % PARTS, min(count, EARLY_PROMPTS) if index < EARLY else count, PARTS)
     return [number for number in numbers if index == 0 or number not in _held_back()]
 
 

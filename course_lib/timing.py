@@ -23,6 +23,7 @@ import torch
 
 from course_lib.cache import KVCache, forward
 from course_lib.costs import CostTable, RoundCosts
+from course_lib.lookup import Lookup
 from course_lib.peaks import measure_peaks
 from course_lib.sampling import GREEDY, Sampling
 from course_lib.speculate import _decode
@@ -94,6 +95,9 @@ def time_rounds(pair, rows: list[list[int]], ks: Sequence[int], new_tokens: int,
     which every row took part, and not the one after plain rounds, where the draft has more to catch up with
     than it ever has when decoding. No text ends before new_tokens: what a round costs does not depend on it.
     """
+    if pair.lookup:  # its guesses are free: what costs is the model, and without one, that k are verified
+        always = Lookup(0, pair.lookup.longest)
+        pair = replace(pair, lookup=always if pair.draft is None else None)
     drafting = list(ks) * -(-4 // len(ks))  # so many that few of them come right after a plain round
     plain, schedule = [0] * max(2, len(drafting) // 2), []
     while len(schedule) < new_tokens + 2 * len(drafting):
@@ -146,8 +150,10 @@ def time_forwards(pair, rows: list[list[int]], widths: Sequence[int], repeats: i
     width = max(widths)
     fill = tokens[:, :1].expand(-1, width)  # what the tokens are does not matter
     found = {}
-    for role, asked in (("draft", [1]), ("verify", list(widths))):
-        model = pair.draft if role == "draft" else pair.target
+    models = {"draft": (pair.draft, [1]), "verify": (pair.target, list(widths))}
+    for role, (model, asked) in models.items():
+        if model is None:
+            continue
         cache = KVCache(len(rows), length + width, pair.device)
         forward(model, tokens, cache)
         seconds = {w: [] for w in asked}
@@ -168,8 +174,8 @@ def time_forwards(pair, rows: list[list[int]], widths: Sequence[int], repeats: i
 def cost_meta(pair, sampling: Sampling, draft_mode: str, command: str) -> dict:
     """Where costs come from: the provenance of a trace, and how many threads computed."""
     meta = provenance(pair, sampling, draft_mode)
-    kept = ("pair", "target", "draft", "device", "dtype", "temperature", "top_k", "top_p", "draft_mode",
-            "versions", "machine")
+    kept = ("pair", "target", "draft", "lookup", "device", "dtype", "temperature", "top_k", "top_p",
+            "draft_mode", "versions", "machine")
     return {name: meta[name] for name in kept} | {
         "threads": torch.get_num_threads(), "command": command or "measured in a program",
         "date": datetime.now().astimezone().isoformat(timespec="seconds")}

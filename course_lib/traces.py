@@ -28,13 +28,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-FORMAT = 1
+FORMAT = 2  # 1: no column `drafter`, always the model
 KEY = b"course_lib.trace"
 SCHEMA = pa.schema([("route", pa.string()), ("prompt", pa.string()), ("t", pa.int32()), ("token", pa.int32()),
                     ("logp", pa.float32()), ("logq", pa.float32()), ("match", pa.bool_()),
-                    ("overlap", pa.float32()), ("accept", pa.float32()), ("entropy", pa.float32())])
+                    ("overlap", pa.float32()), ("accept", pa.float32()), ("entropy", pa.float32()),
+                    ("drafter", pa.int8())])
 LIMITS = (("token", 0, np.inf), ("logp", -np.inf, 0), ("logq", -np.inf, 0), ("overlap", 0, 1),
-          ("accept", 0, 1), ("entropy", 0, np.finfo(np.float32).max))
+          ("accept", 0, 1), ("entropy", 0, np.finfo(np.float32).max), ("drafter", 0, 2))
+NOTHING, MODEL, LOOKUP = range(3)  # what drafts at a position: the column `drafter`
 Progress = Callable[[str, int, int], None]
 
 
@@ -44,10 +46,11 @@ class Trace:
 
     rows: route, prompt (its id), t (position in the text, from 0), token, logp and logq (of the token,
     under the laws that are sampled from, in nats; -inf for chance 0), match (the draft's likeliest token
-    is this one), overlap (sum of min(p, q) over the vocabulary), accept (see above), entropy (of p, nats).
-    meta: pair, target, draft, device, dtype, temperature, top_k, top_p, draft_mode, seed, new_tokens,
-    versions, machine, date, command; near_ties (see `score_trace`), cut (ids of shortened prompts) and
-    seconds (write, score_target, score_draft).
+    is this one), overlap (sum of min(p, q) over the vocabulary), accept (see above), entropy (of p, nats),
+    drafter (what drafts here: 0 NOTHING, 1 the MODEL, 2 a LOOKUP in the text).
+    meta: pair, target, draft, lookup (the shortest and longest match; None without), device, dtype,
+    temperature, top_k, top_p, draft_mode, seed, new_tokens, versions, machine, date, command; near_ties (see
+    `score_trace`), cut (ids of shortened prompts) and seconds (write, score_target, score_draft).
     """
 
     rows: pd.DataFrame
@@ -84,7 +87,10 @@ class Trace:
     @classmethod
     def load(cls, path: str | Path) -> Trace:
         """Read what `save` wrote. Raises ValueError, with the reason, for any other file."""
-        table, meta = _read(Path(path))
+        table, meta, form = _read(Path(path))
+        if form == 1:
+            meta.setdefault("lookup", None)
+            table = table.append_column("drafter", pa.array(np.ones(len(table)), pa.int8()))
         if missing := [name for name in SCHEMA.names if name not in table.column_names]:
             raise ValueError(f"{path} lacks the columns {', '.join(missing)}: measure again")
         try:
@@ -212,10 +218,14 @@ def provenance(pair, sampling, draft_mode: str) -> dict:
             "date": datetime.now().astimezone().isoformat(timespec="seconds")}
 
 
-def names(pair) -> dict[str, str]:
-    """Target and draft as a trace names them: hub ids, or the last part of a folder."""
-    found = {role: str(getattr(pair, role).name_or_path) for role in ("target", "draft")}
-    return {role: Path(name).name if Path(name).is_absolute() else name for role, name in found.items()}
+def names(pair) -> dict:
+    """Target and draft as a trace names them: hub ids, or the last part of a folder; draft None and
+    lookup None where there is none of these."""
+    models = {"target": pair.target, "draft": pair.draft}
+    found = {role: None if model is None else str(model.name_or_path) for role, model in models.items()}
+    found = {role: Path(name).name if name and Path(name).is_absolute() else name
+             for role, name in found.items()}
+    return found | {"lookup": pair.lookup and [pair.lookup.shortest, pair.lookup.longest]}
 
 
 def machine(device) -> str:
@@ -232,7 +242,7 @@ def machine(device) -> str:
     return f"{name}, {os.cpu_count()} cores"
 
 
-def _read(path: Path) -> tuple[pa.Table, dict]:
+def _read(path: Path) -> tuple[pa.Table, dict, int]:
     with open(path, "rb") as file:
         begin = file.read(4)
         file.seek(max(0, path.stat().st_size - 4))
@@ -257,4 +267,4 @@ def _read(path: Path) -> tuple[pa.Table, dict]:
         raise ValueError(f"{path} is damaged: its note names no format")
     if form > FORMAT:
         raise ValueError(f"{path} has format {form} and this course_lib reads up to {FORMAT}: update it")
-    return table, meta
+    return table, meta, form

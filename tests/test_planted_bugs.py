@@ -19,8 +19,7 @@ ALL_KEPT = "test_speculate.py::test_a_draft_that_is_the_target_saves_all_the_rou
 CACHES = "test_speculate.py::test_both_caches_say_what_a_fresh_forward_says[itself-4-4]"
 REPLAY = "test_replay.py::test_expected_rounds_equal_all_outcomes_added_up"
 
-DRAFT = ("q.append(probabilities(_same_width(logits, vocabulary), draft_sampling))\n"
-         "        drafts.append(draw(q[-1], generator))")
+DRAWN = "drafts.append(draw(q[-1], generator)"
 
 # name: (file, what stands there, what the bug makes of it, the test that must fail)
 BUGS = {
@@ -37,20 +36,20 @@ BUGS = {
         "speculate.py", "self.draft_cache.lengths = self.draft_cache.lengths.minimum(self.length - 1)",
         "self.draft_cache.lengths = self.length - 1", CACHES),
     "q is of another temperature than the drafts": (
-        "speculate.py", DRAFT, DRAFT.replace(
+        "speculate.py", DRAWN, DRAWN.replace(
             "q[-1]", "probabilities(_same_width(logits, vocabulary), Sampling(1.0))"),
         f"{LAW}[2-3-4-sample-cold]"),
     "a greedy draft is judged by its softmax": (
-        "speculate.py", DRAFT, DRAFT.replace("draft_sampling", "sampling").replace(
-            "q[-1]", "probabilities(_same_width(logits, vocabulary), draft_sampling)"),
-        f"{LAW}[2-3-4-greedy-plain]"),
+        "speculate.py", "q = torch.stack([*q, torch.zeros_like(p[:, 0])], 1)",
+        "q = torch.stack([*(q if draft_sampling == sampling else p[:, :k].unbind(1)), "
+        "torch.zeros_like(p[:, 0])], 1)", f"{LAW}[2-3-4-greedy-plain]"),
     "drafts behind a rejected one are kept": (
         "speculate.py", "accepted.long().cumprod(1).sum(1)", "accepted.long().sum(1)",
         f"{LAW}[2-3-4-sample-plain]"),
     "top-p is forgotten": (
         "sampling.py", "if sampling.top_p < 1:", "if sampling.top_p < 0:", f"{LAW}[2-3-4-sample-top-p]"),
     "replay takes every position for the start of a round": (
-        "replay.py", "        value = _backward(a, np.arange(k, k + 1), np.ones(1))\n"
+        "replay.py", "        value = _backward(a, np.arange(k, k + 1), np.ones((1, 1, 1)))\n"
         "        rounds[:, column] = value[starts, np.arange(len(starts))]\n",
         "        for row, start in enumerate(starts):\n"
         "            text = a[start:, row]\n"

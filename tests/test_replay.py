@@ -196,6 +196,27 @@ def test_adaptive_cost_is_the_best_of_all_policies(seed):
     assert fixed_cost([accept], [0, 1, 2], cost)[0] == pytest.approx(constant)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_adaptive_cost_by_place_is_the_best_of_all_policies(seed):
+    rng = np.random.default_rng(seed)
+    accepts, costs = [rng.random(n) for n in (4, 2)], [1 + rng.random((n, 3)) for n in (4, 2)]
+    found = adaptive_cost(accepts, costs)
+    for accept, cost, least in zip(accepts, costs, found, strict=True):
+        every = [
+            sum(
+                chance * sum(cost[start, policy[start]] for start, _, _ in play(coins, policy.__getitem__))
+                for coins, chance in outcomes(accept)
+            )
+            for policy in product(range(3), repeat=len(accept))
+        ]
+        assert least == pytest.approx(min(every), abs=1e-12)
+    same = [np.tile([1.0, 1.5, 1.7], (n, 1)) for n in (4, 2)]
+    assert adaptive_cost(accepts, same) == pytest.approx(adaptive_cost(accepts, [1.0, 1.5, 1.7]))
+    for wrong in (costs[:1], [costs[0], costs[0]], [costs[0], -costs[1]]):
+        with pytest.raises(ValueError, match="round costs"):
+            adaptive_cost(accepts, wrong)
+
+
 @given(st.lists(texts, min_size=1, max_size=4), st.lists(st.floats(0.5, 4), min_size=1, max_size=6))
 def test_no_fixed_k_costs_less_than_the_adaptive_bound(accepts, cost):
     fixed = fixed_cost(accepts, range(len(cost)), cost)

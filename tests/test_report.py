@@ -342,6 +342,20 @@ def test_off_everywhere_is_said_and_nothing_is_pasted(document):
     for found in document["routes"].values():
         found["loads"] = {at: load((0.9, 0.95, 0.7)) for at in ("1", "4")}
     assert set(settings(document).values()) == {OFF}
+
+
+def test_lookup_has_the_settings_of_lookup(document):
+    trace = document["meta"]["traces"][0]
+    trace |= {"lookup": [2, 4], "draft": None}
+    found = settings(document)
+    config = json.loads(shlex.split(found["vllm"].split("--speculative-config")[1])[0])
+    assert (config["method"], config["prompt_lookup_min"], config["prompt_lookup_max"]) == ("ngram", 2, 4)
+    k = config["num_speculative_tokens"]
+    assert f"NGRAM --speculative-num-draft-tokens {k + 1}" in found["sglang"]
+    assert f"max_draft_len: {k}" in found["tensorrt_llm"] and "NGram" in found["tensorrt_llm"]
+    assert "--spec-type ngram-simple" in found["llama_cpp"] and "-md" not in found["llama_cpp"]
+    trace["draft"] = "small"
+    assert "does not do" in settings(document)["vllm"] and "-md" in settings(document)["llama_cpp"]
     for made in render(document).values():
         assert "leave speculation off" in made and "--speculative" not in made
     assert not any(block.kind == "code" for block in blocks(document))

@@ -196,7 +196,7 @@ def test_both_caches_say_what_a_fresh_forward_says(monkeypatch, target, drafts, 
             text = state.sequence[row, :length].tolist()
             for logits, model in ((of_target, pair.target), (of_draft, pair.draft)):
                 torch.testing.assert_close(logits[row], next_logits(model, text), rtol=0, atol=1e-9)
-        seen.extend(result[1])
+        seen.extend(result[2])
         return result
 
     monkeypatch.setattr(room, "_round", checked)

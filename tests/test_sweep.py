@@ -18,7 +18,7 @@ from course_lib.sampling import Sampling
 from course_lib.sweep import KS, TABLE, Text, add_measured, check, costs_for, decide, predict, texts_of
 from course_lib.tables import show, sweep_table
 from course_lib.theory import expected_tokens
-from course_lib.traces import Trace, measure_trace
+from course_lib.traces import LOOKUP, MODEL, NOTHING, Trace, measure_trace
 from course_lib.wallclock import choose
 
 COSTS = RoundCosts(0.3, {1: 1.0, 2: 1.1, 3: 1.25, 5: 1.4, 9: 2.0}, overhead=0.2)
@@ -38,15 +38,18 @@ def random_texts(seed, lengths, route="chat"):
     return {(route, f"{route}{i}"): random.random(length).round(3) for i, length in enumerate(lengths)}
 
 
-def seconds_by_enumeration(accept, k, room, costs):
+def seconds_by_enumeration(accept, k, room, costs, drafter=None):
     """Expected time of one text: every outcome of its coins, round by round as the decoder runs them."""
+    drafter = [MODEL] * (len(accept) + k) if drafter is None else [*drafter, *[drafter[-1]] * k]
     total = 0.0
     for coins in product([True, False], repeat=len(accept)):
         chance = math.prod(a if coin else 1 - a for a, coin in zip(accept, coins, strict=True))
         t, seconds = 0, 0.0
         while t < len(coins):
             drafts = min(k, room - 1 - t)
-            seconds += drafts * costs.t_draft + costs.verify_seconds(drafts + 1)
+            if NOTHING in drafter[t:t + drafts]:
+                drafts = drafter[t:].index(NOTHING)
+            seconds += drafter[t:t + drafts].count(MODEL) * costs.t_draft + costs.verify_seconds(drafts + 1)
             seconds += costs.overhead if drafts else 0.0
             kept = 0
             while kept < drafts and t + kept < len(coins) and coins[t + kept]:
@@ -68,6 +71,18 @@ def test_predicted_seconds_equal_all_outcomes_added_up(k, room):
         expected = seconds_by_enumeration(text.accept, k, text.room, COSTS)
         assert seconds == pytest.approx(expected, rel=1e-12)
         assert plain == pytest.approx(len(text.accept) * 1.0)
+
+
+@pytest.mark.parametrize("room", [0, 3])
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("kinds", [(MODEL, LOOKUP), (NOTHING, LOOKUP), (NOTHING, MODEL, LOOKUP)])
+def test_a_guess_by_lookup_costs_its_verify_and_silence_ends_the_drafts(kinds, k, room):
+    for n in (1, 3, 7):
+        random = np.random.default_rng(n)
+        drafter = random.choice(kinds, n).tolist()
+        accept = np.where(np.array(drafter) == NOTHING, 0.0, random.random(n))
+        found = predict([Text("chat", "a", accept, n + room, np.array(drafter))], COSTS, k)
+        assert found.seconds[0] == pytest.approx(seconds_by_enumeration(accept, k, n + room, COSTS, drafter))
 
 
 def test_a_k_beyond_the_text_needs_no_cost_that_nobody_measured():

@@ -7,6 +7,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.generation import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from course_lib.lookup import Lookup
 from course_lib.pairs import Pair
 from course_lib.sampling import Sampling
 
@@ -31,6 +32,16 @@ def with_noise(model, size, seed=0):
                 noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
                 weight += size * weight.std() * noise.to(weight.dtype)
     return noisy
+
+
+def with_lookup(pair, lookup):
+    """The pair with drafts from the text itself: "first", "only", or not at all (None)."""
+    pair = copy.copy(pair)
+    if lookup is not None:
+        pair.lookup = Lookup(1, 2)
+    if lookup == "only":
+        pair.draft = None
+    return pair
 
 
 def tiny_pair(target, draft, eos=(), context=256):
@@ -96,8 +107,9 @@ class Branches:
         import course_lib.speculate as room
 
         self.room = room
-        self._round = room._round
+        self._round, self._draft = room._round, room._draft
         monkeypatch.setattr(room, "_round", self.round)
+        monkeypatch.setattr(room, "_draft", self.draft)
         monkeypatch.setattr(room, "draw", self.draw)
         monkeypatch.setattr(room, "flip", self.flip)
 
@@ -117,16 +129,22 @@ class Branches:
         return law
 
     def round(self, pair, state, limit, *rest):
-        self.rows, self.limit, self.step = state.rows, limit.tolist(), 0
+        self.rows, self.limit = state.rows, limit
         return self._round(pair, state, limit, *rest)
 
+    def draft(self, *arguments):
+        self.step, self.limit = 0, self.limit.tolist()
+        drafts, q, drafted = self._draft(*arguments)
+        self.step, self.limit = None, drafted.minimum(torch.tensor(self.limit)).tolist()
+        return drafts, q, drafted
+
     def draw(self, probs, generator):
-        step, self.step = self.step, self.step + 1
-        chosen = []
+        step, chosen = self.step, []
+        self.step = None if step is None else step + 1
         for row, limit, law in zip(self.rows, self.limit, probs.tolist(), strict=True):
-            drafting = step < max(self.limit)
-            if row >= len(self.paths) or (drafting and step >= limit):
-                chosen.append(next(token for token, chance in enumerate(law) if chance))
+            beyond = step is not None and (step >= limit or not any(law))
+            if row >= len(self.paths) or beyond:
+                chosen.append(next((token for token, chance in enumerate(law) if chance), 0))
             else:
                 chosen.append(self.choose(row, law))
         return torch.tensor(chosen)

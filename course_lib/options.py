@@ -1,0 +1,70 @@
+"""What several commands share: options, how a pair is loaded, and how results and progress are printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PairName = Annotated[str, typer.Option(help="smol, laptop, h100 or h100-70b.")]
+Target = Annotated[str | None, typer.Option(help="Instead of --pair: a Hugging Face id or folder.")]
+Draft = Annotated[str | None, typer.Option(help="With --target: the draft's id or folder.")]
+LookUp = Annotated[str | None, typer.Option("--lookup", help="Draft from the text itself: first (then the "
+                                           "draft), or only.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto.")]
+DType = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or float64.")]
+Traces = Annotated[list[Path] | None, typer.Argument(help="What measure --out saved; measured if none.")]
+Routes = Annotated[str | None, typer.Option(help="Which, with commas between; all if not given.")]
+PromptFile = Annotated[Path | None, typer.Option(help="Your own prompts: JSONL, or one a line.")]
+Limit = Annotated[int | None, typer.Option(help="The most prompts of each route (to --check: 8).")]
+NewTokens = Annotated[int, typer.Option(help="Tokens the target writes for each prompt.")]
+Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
+TopK = Annotated[int, typer.Option(help="0 keeps every token.")]
+TopP = Annotated[float, typer.Option(help="1 keeps every token.")]
+DraftMode = Annotated[str, typer.Option(help="The draft's tokens: sample, or greedy.")]
+Seed = Annotated[int, typer.Option(help="Of the text, where the temperature is not 0.")]
+Ks = Annotated[str, typer.Option(help="Drafts a round to decide between.")]
+Concurrency = Annotated[str | None, typer.Option(help="Loads; if not given those of --costs, or 1.")]
+CostFile = Annotated[Path | None, typer.Option(help="A file of round costs; measured if not given.")]
+Check = Annotated[bool, typer.Option("--check", help="Also decode at every k, by the clock.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that are no prompt.")]
+Cut = Annotated[bool, typer.Option("--cut", help="Shorten prompts longer than the context.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+
+
+def progress(text: str) -> None:
+    """A line of progress, where it cannot get into the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(document: object) -> None:
+    """Print the one JSON document. NaN is not JSON: whoever makes the document writes None for it."""
+    print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def pair_of(pair: str, target: str | None, draft: str | None, lookup: str | None, device: str | None,
+            dtype: str | None):
+    """The pair that these options name."""
+    from course_lib.pairs import load_pair
+
+    if (target is None) != (draft is None) and not (target and lookup == "only"):
+        raise ValueError("--target and --draft go together: give both, or --pair (--lookup only needs no "
+                         "draft)")
+    for option, name in (("--target", target), ("--draft", draft)):
+        if name is not None and not name.strip():
+            raise ValueError(f"{option} is empty: give a Hugging Face id or a folder")
+    return load_pair(pair if target is None else target, draft, device, dtype, lookup)
+
+
+def split(text: str | None) -> list[str] | None:
+    """"chat,json" as its parts; None stays None."""
+    return None if text is None else [part.strip() for part in text.split(",")]
+
+
+def command_line() -> str:
+    """What was typed, to stand in the provenance of what is saved."""
+    return shlex.join(["python", "-m", "course_lib", *sys.argv[1:]])

@@ -342,6 +342,10 @@ def test_off_everywhere_is_said_and_nothing_is_pasted(document):
     for found in document["routes"].values():
         found["loads"] = {at: load((0.9, 0.95, 0.7)) for at in ("1", "4")}
     assert set(settings(document).values()) == {OFF}
+    for made in render(document).values():
+        assert "leave speculation off" in made and "--speculative" not in made
+    assert not any(block.kind == "code" for block in blocks(document))
+
 
 
 def test_lookup_has_the_settings_of_lookup(document):
@@ -356,9 +360,6 @@ def test_lookup_has_the_settings_of_lookup(document):
     assert "--spec-type ngram-simple" in found["llama_cpp"] and "-md" not in found["llama_cpp"]
     trace["draft"] = "small"
     assert "does not do" in settings(document)["vllm"] and "-md" in settings(document)["llama_cpp"]
-    for made in render(document).values():
-        assert "leave speculation off" in made and "--speculative" not in made
-    assert not any(block.kind == "code" for block in blocks(document))
 
 
 @pytest.mark.parametrize("chosen, ranges", [

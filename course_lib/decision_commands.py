@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated
@@ -126,7 +127,7 @@ def _decision(asked: SimpleNamespace) -> dict:
     from course_lib import measure as room
     from course_lib.costs import CostTable
     from course_lib.sweep import LIMIT, check, check_same, costs_for, decide
-    from course_lib.traces import Trace, measure_trace
+    from course_lib.traces import Trace, add_lookup, measure_trace
     from course_lib.whole import whole
 
     ks = [whole("a k of --ks", k, 1) for k in room.numbers(asked.ks, "--ks")]
@@ -136,10 +137,10 @@ def _decision(asked: SimpleNamespace) -> dict:
         loads = [whole("a load", pair_of, 1) for load in room.numbers(asked.concurrency, "--concurrency")]
     for load in loads if costs else ():
         costs.at(load).round_seconds(max(ks))  # what was not measured is refused before an hour of work
-    traces = [Trace.load(path) for path in asked.traces or ()]
+    traces = [_of_routes(Trace.load(path), path, split(asked.routes)) for path in asked.traces or ()]
     if traces:
         check_same(traces, costs)
-        if costs and not asked.check:  # no model is needed
+        if costs and not asked.check and not asked.lookup:  # no model is needed
             return decide(traces, costs, ks, loads)
     prompts = room.choose_prompts(asked.prompts, split(asked.routes), None if traces else asked.limit,
                                   asked.skip_bad, progress)
@@ -147,6 +148,8 @@ def _decision(asked: SimpleNamespace) -> dict:
 
     sampling = Sampling(asked.temperature, asked.top_k, asked.top_p)
     pair = pair_of(asked.pair, asked.target, asked.draft, asked.lookup, asked.device, asked.dtype)
+    if traces and pair.lookup and not traces[0].meta.get("lookup"):
+        traces = [add_lookup(trace, pair, prompts, pair.lookup, pair.draft is not None) for trace in traces]
     with room.progress_bar() as bar:
         said = {"seed": asked.seed, "command": command_line(), "progress": bar}
         traces = traces or [measure_trace(pair, prompts, sampling, asked.new_tokens, asked.draft_mode,
@@ -154,3 +157,14 @@ def _decision(asked: SimpleNamespace) -> dict:
         if asked.check:
             return check(pair, traces, prompts, ks, loads, costs, asked.limit or LIMIT, **said)
         return decide(traces, costs or costs_for(pair, traces, prompts, ks, loads, **said), ks, loads)
+
+
+def _of_routes(trace, path: Path, routes: list[str] | None):
+    """The trace without the routes that were not asked for."""
+    if routes is None:
+        return trace
+    rows = trace.rows[trace.rows.route.isin(routes)]
+    if missing := set(routes) - set(rows.route):
+        known = ", ".join(trace.rows.route.unique())
+        raise ValueError(f"{path} has no route {min(missing)!r}: it has {known}")
+    return replace(trace, rows=rows.reset_index(drop=True))

@@ -27,7 +27,8 @@ from course_lib.teacher import PASSES, WORK, load_model, read_pass, token_counts
 LAYERS = (0, 1, 2, 29)
 # The shipped draft's training: up to which step, on the schedule of how many. It was shortened four times
 # while it ran, to end in the time there was, and twice taken up again with more text.
-SHIPPED = ((200, 3200), (600, 2500), (1000, 1800), (1600, 1600), (2300, 4600), (3600, 3600), (6000, 6000))
+SHIPPED = ((200, 3200), (600, 2500), (1000, 1800), (1600, 1600), (2300, 4600), (3600, 3600), (4400, 6000),
+           (5500, 5500))
 # The pass of text that each epoch reads: the first again and again while the others are being written, then
 # in turn, so that no text is read much oftener than another. After the last, round and round from pass 1.
 READ = (0, 0, 0, 0, 0, *(1, 2, 3, 4) * 2, 1, 2)  # up to step 1600

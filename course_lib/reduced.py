@@ -30,8 +30,8 @@ class ReducedHead(torch.nn.Module):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         logits = states.new_full((*states.shape[:-1], self.out_features), -torch.inf)
-        logits[..., self.tokens] = self.few(states)
-        return logits
+        few = self.few(states)
+        return logits.scatter_(-1, self.tokens.expand_as(few), few)
 
 
 def reduce_head(model: torch.nn.Module, folder: str | Path) -> bool:

@@ -28,6 +28,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from course_lib.lookup import NONE, guesses
+
 FORMAT = 2  # 1: no column `drafter`, always the model
 KEY = b"course_lib.trace"
 SCHEMA = pa.schema([("route", pa.string()), ("prompt", pa.string()), ("t", pa.int32()), ("token", pa.int32()),
@@ -149,6 +151,36 @@ def score_trace(pair, prompts: Sequence, texts: Sequence[Sequence[int]], samplin
         raise ValueError(f"{len(prompts)} prompts need as many texts, each of at least one token")
     ids, _ = encode_prompts(pair, prompts, max(map(len, texts)), cut=False)
     return _score(pair, prompts, ids, [list(text) for text in texts], sampling, draft_mode, batch, progress)
+
+
+def add_lookup(trace: Trace, pair, prompts: Sequence, lookup, draft: bool = True) -> Trace:
+    """The trace that `measure_trace` would give with a lookup before the draft, or without a draft at all.
+
+    No model is run: at temperature 0 a guess is accepted where it is the text's token, and both are known.
+    pair: for its tokenizer. prompts: at least those of the trace. Raises ValueError at a temperature above 0,
+    where the target's chance of a guess would be needed, and where a prompt is missing or was cut.
+    """
+    if trace.meta["temperature"]:
+        raise ValueError("a trace at a temperature above 0 does not say how likely a guess was: measure "
+                         "again with --lookup")
+    if trace.meta.get("lookup") or trace.meta.get("cut"):
+        raise ValueError("the trace was measured with a lookup, or with prompts that were cut: measure again "
+                         "with the --lookup you want")
+    known = {(prompt.route, prompt.id): prompt for prompt in prompts}
+    texts = list(trace.rows.groupby(["route", "prompt"], sort=False).token)
+    if missing := [name for name, _ in texts if name not in known]:
+        raise ValueError(f"prompt {missing[0][1]} of the trace is not among the prompts: give the file it "
+                         "was measured on")
+    guess = np.concatenate([guesses(lookup, pair.encode(known[name].messages), tokens.tolist())
+                            for name, tokens in texts])
+    rows, sure = trace.rows.copy(), guess != NONE
+    right = guess == rows.token
+    columns = {"match": right, "overlap": right, "accept": right, "logq": np.where(right, 0.0, -np.inf),
+               "drafter": LOOKUP * sure}
+    for name, value in columns.items():
+        rows[name] = np.where(sure | (not draft), value, rows[name]).astype(rows[name].dtype)
+    named = {"lookup": [lookup.shortest, lookup.longest]} | ({} if draft else {"draft": None})
+    return Trace(rows, trace.meta | named)
 
 
 def encode_prompts(pair, prompts: Sequence, new_tokens: int, cut: bool) -> tuple[list[list[int]], list[str]]:

@@ -19,7 +19,7 @@ from course_lib.prompts import Prompt
 from course_lib.replay import replay_rounds
 from course_lib.sampling import GREEDY, Sampling
 from course_lib.speculate import decode
-from course_lib.traces import FORMAT, KEY, SCHEMA, Trace, measure_trace, score_trace
+from course_lib.traces import FORMAT, KEY, SCHEMA, Trace, add_lookup, measure_trace, score_trace
 
 WORDS = ["5 3 7 7 2 19", "4", "1 2 3 4 5 6 7 8 9 10 11", "9 8", "22 22 22", "6 1 6", "13 12 11 10"]
 PROMPTS = [Prompt(f"p{i}", "ab"[i % 2], "own", [{"role": "user", "content": text}])
@@ -184,6 +184,23 @@ def test_greedy_rounds_of_the_decoder_are_those_of_the_trace(noise, prompts, bat
                 start += emitted
             assert rounds[row] == wanted, (k, row)
         assert replay_rounds(accepts, [k])[:, 0].tolist() == [len(rounds[row]) for row in range(len(ids))]
+
+
+@pytest.mark.parametrize("lookup", ["first", "only"])
+def test_a_lookup_can_be_added_to_a_greedy_trace_afterwards(lookup):
+    target = tiny_llama(seed=3)
+    plain = pair_of(target, with_noise(target, 0.1), eos=(20, 17))
+    pair = with_lookup(plain, lookup)
+    measured, trace = (measure_trace(each, PROMPTS, GREEDY, 16) for each in (pair, plain))
+    added = add_lookup(trace, plain, PROMPTS, pair.lookup, draft=lookup == "first")
+    pd.testing.assert_frame_equal(added.rows, measured.rows)
+    assert {2} < set(added.rows.drafter) and added.rows.accept.nunique() == 2
+    assert {name: added.meta[name] for name in ("draft", "lookup")} == \
+        {name: measured.meta[name] for name in ("draft", "lookup")}
+    for wrong, prompts, error in ((added, PROMPTS, "with a lookup"), (trace, PROMPTS[:2], "not among"),
+                                  (Trace(trace.rows, trace.meta | {"temperature": 0.5}), PROMPTS, "above 0")):
+        with pytest.raises(ValueError, match=error):
+            add_lookup(wrong, plain, prompts, pair.lookup)
 
 
 def expected_rounds_of_the_decoder(monkeypatch, pair, prompt, k, new_tokens, sampling, draft_mode):

@@ -11,6 +11,7 @@ import functools
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 try:
@@ -29,12 +30,16 @@ from course_lib.options import (
     Draft,
     DraftMode,
     DType,
+    Log,
     LookUp,
     NewTokens,
     PairName,
     PromptFile,
     Routes,
     Seed,
+    ServedConcurrency,
+    ServedDraft,
+    ServedTarget,
     SkipBad,
     Target,
     Temperature,
@@ -124,12 +129,22 @@ def measure(
     batch: Annotated[int, typer.Option(help="Texts at a time.")] = 16,
     out: Annotated[Path | None, typer.Option(help="Save the trace here (Parquet).")] = None,
     figure: Annotated[Path | None, typer.Option(help="Save a picture here (PNG).")] = None,
+    served_target: ServedTarget = None,
+    served_draft: ServedDraft = None,
+    log: Log = None,
+    served_concurrency: ServedConcurrency = 8,
     skip_bad: SkipBad = False,
     cut: Cut = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure acceptance, and tokens per round for every k, on the course's prompts or yours."""
     from course_lib import measure as room
+
+    if served_target or served_draft or log:
+        from course_lib import served
+
+        found = served.run_served(SimpleNamespace(**locals()), command_line(), progress)
+        return print_json(found) if as_json else room.show(found)
     from course_lib.sampling import Sampling
 
     sampling, drafts = Sampling(temperature, top_k, top_p), room.numbers(ks, "--ks")

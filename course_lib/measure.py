@@ -36,19 +36,30 @@ def run_measure(pair, prompts: Sequence[Prompt], sampling, new_tokens: int = 96,
     figure: where to save the picture; its alternative text goes to `say`.
     Raises ValueError before the first forward if something is wrong with the arguments.
     """
+    if batch < 1:
+        raise ValueError(f"batch must be 1 or more texts at a time, not {batch}")
+    check_arguments(new_tokens, seed, out, figure)
+    trace = measure_trace(pair, prompts, sampling, new_tokens, draft_mode, batch, seed, cut, command,
+                          progress)
+    return finish(trace, ks, out, figure, say)
+
+
+def check_arguments(new_tokens: int, seed: int, out: Path | None, figure: Path | None) -> None:
+    """Raise ValueError for what would go wrong later: now, not after an hour of measuring."""
     if figure is not None and figure.suffix.lower() != ".png":
         raise ValueError(f"the picture is a PNG: give it a name that ends in .png, not {figure}")
     for path in (out, figure):
         if path is not None:
             check_writable(path)
-    if batch < 1:
-        raise ValueError(f"batch must be 1 or more texts at a time, not {batch}")
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed must be a whole number from 0 to 2**63 - 1, not {seed}")
     if new_tokens < 1:
         raise ValueError(f"new tokens must be 1 or more, not {new_tokens}")
-    trace = measure_trace(pair, prompts, sampling, new_tokens, draft_mode, batch, seed, cut, command,
-                          progress)
+
+
+def finish(trace: Trace, ks: Sequence[int], out: Path | None, figure: Path | None,
+           say: Callable[[str], None]) -> dict:
+    """Save the trace and its picture where they are wanted; return its `document`."""
     if out is not None:
         trace.save(out)
     if figure is not None:
@@ -88,7 +99,8 @@ def document(trace: Trace, ks: Sequence[int] = KS, fidelity: str = "live") -> di
     meta = trace.meta
     return {"pair": meta["pair"], "fidelity": fidelity, "device": meta["device"], "dtype": meta["dtype"],
             "temperature": meta["temperature"], "routes": routes,
-            "settings": {name: meta[name] for name in SETTINGS}}
+            "settings": {name: meta[name] for name in SETTINGS}
+            | ({"estimates": meta["estimates"]} if meta.get("estimates") else {})}
 
 
 def table(found: dict) -> Group:
@@ -105,6 +117,8 @@ def table(found: dict) -> Group:
                       *(_with_error(values["tokens_per_round"][k]) for k in ks))
     notes = [Text("tokens per round [95 % over prompts]; α is the overlap of target and draft"), drawn]
     settings = found["settings"]
+    if settings.get("estimates"):
+        notes.append(Text(settings["estimates"]))
     if settings["near_ties"]:
         notes.append(Text(f"{settings['near_ties']} near-ties: reading its own text again, the target would "
                           "have taken another token there (rounding)."))
@@ -138,14 +152,17 @@ def banner(found: dict) -> str:
 
 
 def choose_prompts(file: Path | None, routes: Sequence[str] | None, limit: int | None, skip_bad: bool = False,
-                   say: Callable[[str], None] = print) -> list[Prompt]:
-    """The course's held-out prompts, or those of a file; of these routes, at most `limit` of each."""
+                   say: Callable[[str], None] = print, read: Callable = read_prompts) -> list[Prompt]:
+    """The course's held-out prompts, or those of a file; of these routes, at most `limit` of each.
+
+    read: reads the file, called as `prompts.read_prompts` is.
+    """
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be 1 or more prompts a route, not {limit}")
     if file is None:
         return load_prompts(ROUTES if routes is None else routes, limit=limit)
     by_route: dict[str, list[Prompt]] = {}
-    for prompt in read_prompts(file, skip_bad, say):
+    for prompt in read(file, skip_bad, say):
         by_route.setdefault(prompt.route, []).append(prompt)
     for route in routes or ():
         if route not in by_route:

@@ -17,6 +17,12 @@ LookUp = Annotated[str | None, typer.Option("--lookup", help="Draft from the tex
                                            "draft), or only.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto.")]
 DType = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or float64.")]
+ServedTarget = Annotated[str | None, typer.Option(help="Instead of --pair: where vLLM serves the target, "
+                                                  "http://HOST:PORT; replicas with commas between.")]
+ServedDraft = Annotated[str | None, typer.Option(help="With --served-target: where vLLM serves the draft.")]
+Log = Annotated[Path | None, typer.Option(help="With --served-target: texts that it wrote (JSONL: prompt or "
+                                          "messages, response, temperature, route), scored as they are.")]
+ServedConcurrency = Annotated[int, typer.Option(help="Requests at a time to served engines.")]
 Traces = Annotated[list[Path] | None, typer.Argument(help="What measure --out saved; measured if none.")]
 Routes = Annotated[str | None, typer.Option(help="Which, with commas between; all if not given.")]
 PromptFile = Annotated[Path | None, typer.Option(help="Your own prompts: JSONL, or one a line.")]

@@ -4,6 +4,7 @@
     smol-t1-p0.9.parquet                    the same at temperature 1, top-p 0.9
     costs-cpu.json                          round costs by batch (`CostTable.load`)
     sweep-cpu.json                          predicted against measured, what `sweep --check --json` printed
+    sweep-cpu-lookup.json                   the same with lookup before the draft
 
 `make recordings` makes all of them again. `make gpu`, on a machine with CUDA, adds
 

@@ -10,7 +10,7 @@ machines, and is far below a real preference: the median gap is above 1.
 """
 
 import pytest
-from tiny import greedy_text, next_logits
+from tiny import greedy_text, next_logits, with_lookup
 
 from course_lib.fetch import DRAFT_FOLDER, TARGET_FOLDER
 from course_lib.pairs import load_pair
@@ -53,7 +53,8 @@ def compare(pair, prompts, wanted, k, batch, new_tokens):
 def test_a_sample_of_prompts(pair):
     prompts = [pair.encode(prompt.messages) for prompt in load_prompts(limit=1)]
     wanted = [greedy_text(pair.target, prompt, 24, pair.eos) for prompt in prompts]
-    compare(pair, prompts, wanted, k=4, batch=3, new_tokens=24)  # fails on any difference but a near-tie
+    for one in (pair, with_lookup(pair, "first")):
+        compare(one, prompts, wanted, k=4, batch=3, new_tokens=24)  # fails on any difference but a near-tie
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +65,23 @@ def every_prompt(pair):
     return prompts, [greedy_text(pair.target, prompt, NEW_TOKENS, pair.eos) for prompt in prompts]
 
 
+def say(capsys, what, gaps, count):
+    with capsys.disabled():
+        print(f"\n{what}: {count - len(gaps)} of {count} texts equal generate's token for token, "
+              f"{len(gaps)} part at a near-tie" + (f" (gaps up to {max(gaps):.1e})" if gaps else ""),
+              end="", flush=True)
+
+
 @pytest.mark.exact
 @pytest.mark.parametrize("batch", [8, 1])
 @pytest.mark.parametrize("k", [1, 4, 8])
 def test_every_held_out_prompt(pair, every_prompt, k, batch, capsys):
     gaps = compare(pair, *every_prompt, k, batch, NEW_TOKENS)
-    count = len(every_prompt[0])
-    with capsys.disabled():
-        print(f"\nk={k}, batch {batch}: {count - len(gaps)} of {count} texts equal generate's token for "
-              f"token, {len(gaps)} part at a near-tie" + (f" (gaps up to {max(gaps):.1e})" if gaps else ""),
-              end="", flush=True)
+    say(capsys, f"k={k}, batch {batch}", gaps, len(every_prompt[0]))
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("lookup, batch", [("first", 8), ("only", 1)])
+def test_every_held_out_prompt_with_lookup(pair, every_prompt, lookup, batch, capsys):
+    gaps = compare(with_lookup(pair, lookup), *every_prompt, 4, batch, NEW_TOKENS)
+    say(capsys, f"k=4, batch {batch}, lookup {lookup}", gaps, len(every_prompt[0]))

@@ -4,11 +4,14 @@
 the committed ones are never touched.
 """
 
+import multiprocessing
 import os
 import re
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from html import escape
+from itertools import repeat
 from pathlib import Path
 
 import nbformat
@@ -22,6 +25,8 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
+
+MOST_WORKERS = 4  # notebooks at a time: each loads the models
 
 # nbconvert's own page drops a figure's alternative text.
 _TEMPLATE = """{% extends 'index.html.j2' %}
@@ -71,23 +76,37 @@ def execute(notebook: NotebookNode, folder: Path, label: str, timeout: float = 1
 def execute_to(folder: Path, notebooks: Path, timeout: float = 120) -> list[str]:
     """Execute `notebooks/NN_*.ipynb` into `folder/notebooks/`, pages and an index in `folder/html/`.
 
+    As many at a time as there are cores, at most MOST_WORKERS, and the cores shared among them.
     A notebook that fails leaves its earlier page alone and does not stop the others.
     Returns a sentence for each failure; none means all is well.
     """
-    failures, done = [], []
-    for path in sorted(notebooks.glob("[0-9][0-9]_*.ipynb")):
-        notebook = nbformat.read(path, as_version=4)
-        try:
-            execute(notebook, path.parent, label=path.name, timeout=timeout)
-        except ValueError as error:
-            failures.append(str(error))
-            continue
-        write_atomically(folder / "notebooks" / path.name, nbformat.writes(notebook) + "\n")
-        back = Path(os.path.relpath(notebooks, folder / "html")).as_posix()
-        write_atomically(folder / "html" / f"{path.stem}.html", page(notebook, path.stem, notebooks, back))
-        done.append((path.stem, _title(notebook)))
+    paths = sorted(notebooks.glob("[0-9][0-9]_*.ipynb"))
+    cores = os.cpu_count() or 1
+    workers = max(1, min(cores, MOST_WORKERS, len(paths)))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, _share_cores, (cores // workers,)) as pool:
+        found = list(pool.map(_execute_one, paths, repeat(folder), repeat(notebooks), repeat(timeout)))
+    done = [(path.stem, title) for path, (title, _) in zip(paths, found, strict=True) if title is not None]
     write_atomically(folder / "html" / "index.html", _index(done))
-    return failures
+    return [failure for _, failure in found if failure is not None]
+
+
+def _share_cores(threads: int) -> None:
+    """Kernels of this process compute with so many threads: threads that share a core wait for each other."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+
+
+def _execute_one(path: Path, folder: Path, notebooks: Path, timeout: float) -> tuple[str | None, str | None]:
+    """Its title, and why it failed: one of them None."""
+    notebook = nbformat.read(path, as_version=4)
+    try:
+        execute(notebook, path.parent, label=path.name, timeout=timeout)
+    except ValueError as error:
+        return None, str(error)
+    write_atomically(folder / "notebooks" / path.name, nbformat.writes(notebook) + "\n")
+    back = Path(os.path.relpath(notebooks, folder / "html")).as_posix()
+    write_atomically(folder / "html" / f"{path.stem}.html", page(notebook, path.stem, notebooks, back))
+    return _title(notebook), None
 
 
 def page(notebook: NotebookNode, name: str, notebooks: Path, back: str) -> str:

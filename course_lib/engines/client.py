@@ -164,6 +164,30 @@ def ask_all(ask_one: Callable[[Item], Answer], items: Sequence[Item], concurrenc
     return answers
 
 
+def request(client: httpx.Client, address: str, body: dict | None = None) -> dict:
+    """The JSON object that an address answers, to a POST of body or to a GET.
+
+    Raises ValueError, one sentence with the address: refused, timed out, broken off, a status other than 200
+    and what the engine said, or no JSON object.
+    """
+    try:
+        response = client.get(address) if body is None else client.post(address, json=body)
+        found = response.json() if response.status_code == 200 else None
+    except httpx.TimeoutException:
+        raise ValueError(f"{address} did not answer in time: is the engine overloaded?") from None
+    except (httpx.HTTPError, httpx.InvalidURL) as problem:
+        raise ValueError(f"{address} cannot be reached ({_short(str(problem)) or type(problem).__name__}): is "
+                         "the engine up, and is this its port?") from None
+    except ValueError:
+        raise ValueError(f"{address} answers something that is not JSON: is this an OpenAI-compatible "
+                         "engine?") from None
+    if response.status_code != 200:
+        raise ValueError(f"{address} answers {response.status_code}: {_short(response.text) or 'no reason'}")
+    if not isinstance(found, dict) or "error" in found:
+        raise ValueError(f"{address} answers {_short(json.dumps(found))}")
+    return found
+
+
 def served_model(base: str, timeout: float = 10.0) -> str:
     """The name of the model an engine serves. ValueError where it does not answer, or serves several."""
     address = f"{root(base)}/v1/models"

@@ -206,7 +206,6 @@ def bench(
     pair: PairName = "smol",
     target: Target = None,
     draft: Draft = None,
-    lookup: LookUp = None,
     device: Device = None,
     dtype: DType = None,
     limit: Annotated[int, typer.Option(help="Prompts of each route.")] = 8,
@@ -220,7 +219,7 @@ def bench(
 
     if what not in ("onepass", "assisted"):
         raise ValueError(f"there is no benchmark {what!r}: there are onepass and assisted")
-    prompts, models = choose_prompts(None, None, limit), pair_of(pair, target, draft, lookup, device, dtype)
+    prompts, models = choose_prompts(None, None, limit), pair_of(pair, target, draft, None, device, dtype)
     with progress_bar() as bar:
         if what == "onepass":
             from course_lib import bench as room

@@ -134,7 +134,7 @@ def _decision(asked: SimpleNamespace) -> dict:
     costs = None if asked.costs is None else CostTable.load(asked.costs)
     loads = sorted(costs.batches) if costs else [1]
     if asked.concurrency is not None:
-        loads = [whole("a load", pair_of, 1) for load in room.numbers(asked.concurrency, "--concurrency")]
+        loads = [whole("a load", load, 1) for load in room.numbers(asked.concurrency, "--concurrency")]
     for load in loads if costs else ():
         costs.at(load).round_seconds(max(ks))  # what was not measured is refused before an hour of work
     traces = [_of_routes(Trace.load(path), path, split(asked.routes)) for path in asked.traces or ()]

@@ -24,6 +24,7 @@ KS = (1, 2, 3, 4, 5, 8)
 FIGURE_KS = range(1, 13)
 SETTINGS = ("target", "draft", "lookup", "draft_mode", "top_k", "top_p", "seed", "new_tokens", "near_ties",
             "cut", "seconds", "versions", "machine", "date", "command")
+REMARKS = ("estimates", "doubt")  # sentences that a trace may have: which number is an estimate, what is odd
 
 
 def run_measure(pair, prompts: Sequence[Prompt], sampling, new_tokens: int = 96, draft_mode: str = "sample",
@@ -100,7 +101,7 @@ def document(trace: Trace, ks: Sequence[int] = KS, fidelity: str = "live") -> di
     return {"pair": meta["pair"], "fidelity": fidelity, "device": meta["device"], "dtype": meta["dtype"],
             "temperature": meta["temperature"], "routes": routes,
             "settings": {name: meta[name] for name in SETTINGS}
-            | ({"estimates": meta["estimates"]} if meta.get("estimates") else {})}
+            | {name: meta[name] for name in REMARKS if meta.get(name)}}
 
 
 def table(found: dict) -> Group:
@@ -117,8 +118,7 @@ def table(found: dict) -> Group:
                       *(_with_error(values["tokens_per_round"][k]) for k in ks))
     notes = [Text("tokens per round [95 % over prompts]; α is the overlap of target and draft"), drawn]
     settings = found["settings"]
-    if settings.get("estimates"):
-        notes.append(Text(settings["estimates"]))
+    notes += [Text(settings[name]) for name in REMARKS if name in settings]
     if settings["near_ties"]:
         notes.append(Text(f"{settings['near_ties']} near-ties: reading its own text again, the target would "
                           "have taken another token there (rounding)."))

@@ -31,6 +31,13 @@ class Prompt:
     kind: str = ""
 
 
+@dataclass(frozen=True)
+class Logged(Prompt):
+    """A request of a log, and the text that answered it."""
+
+    response: str = ""
+
+
 def load_prompts(routes=ROUTES, split: str = "heldout", limit: int | None = None) -> list[Prompt]:
     """The course's prompts of these routes and this split ("heldout" or "train"), in file order.
 
@@ -92,6 +99,39 @@ def read_prompts(path: str | Path, skip_bad: bool = False,
     return prompts
 
 
+def read_log(path: str | Path, skip_bad: bool = False,
+             say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+             temperature: float = 0.0) -> list[Logged]:
+    """A log of answered requests, in the order of the file: JSONL, prompts as in `read_prompts`, "response"
+    a string, and optionally "temperature". A line that another law wrote, by its temperature, top_p or top_k,
+    is a bad line. Repeated lines stay: traffic repeats itself. Else as `read_prompts`.
+    """
+    path = Path(path)
+    logged, bad, silent = [], [], 0
+    for number, line in enumerate(_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            route, messages = _request(line)
+            response, stated = _response(json.loads(line), temperature)
+        except ValueError as error:
+            if not skip_bad:
+                raise ValueError(f"{path.name} line {number} {error}, or pass --skip-bad to leave such lines "
+                                 "out.") from None
+            bad.append(number)
+            continue
+        silent += not stated
+        logged.append(Logged(f"{path.name}:{number}", route, "own", messages, response=response))
+    if bad:
+        say(f"{path.name}: left out {_lines(bad)}: no text of this temperature")
+    if silent:
+        say(f"{path.name}: {silent} of {len(logged)} texts have no temperature, and are taken as written at "
+            f"{temperature:g}")
+    if not logged:
+        raise ValueError(f'{path.name} holds no text: write {{"prompt": …, "response": …}} on each line')
+    return logged
+
+
 def _text(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8-sig")  # with or without a byte-order mark; any line ends
@@ -143,6 +183,21 @@ def _request(line: str) -> tuple[str, list[dict[str, str]]]:
     if not messages or messages[-1]["role"] == "system":
         raise ValueError("asks nothing. Add a user's message")
     return route.strip(), messages
+
+
+def _response(row: dict, temperature: float) -> tuple[str, bool]:
+    """The response of a log's line, and whether the line says its temperature; errors as in `_request`."""
+    response, said = row.get("response"), row.get("temperature")
+    if not isinstance(response, str) or not response:
+        raise ValueError('has no "response", or an empty one. Write the text that was answered')
+    if any("\ud800" <= letter <= "\udfff" for letter in response):
+        raise ValueError("has half of a surrogate pair in its response, which is no character. Mend it")
+    if said is not None and (isinstance(said, bool) or said != temperature):
+        raise ValueError(f"was written at temperature {said!r}, not {temperature:g}. Measure each "
+                         "temperature alone")
+    if temperature and (row.get("top_p") not in (None, 1) or row.get("top_k") not in (None, 0, -1)):
+        raise ValueError("was written with top-p or top-k. Leave it away")
+    return response, said is not None
 
 
 def _messages(turns, role: str, content: str) -> list[dict]:

@@ -18,12 +18,8 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -33,14 +29,15 @@ import httpx
 import numpy as np
 import pandas as pd
 
-from course_lib.engines.client import Answer, ask_all, connect, request, root
+from course_lib.engines.client import connect, request, root
+from course_lib.engines.kept import each_once, read_kept
 from course_lib.measure import check_arguments, choose_prompts, finish, numbers, progress_bar
 from course_lib.options import split
-from course_lib.prompts import Prompt, _request, _text
+from course_lib.prompts import Logged, Prompt, read_log
 from course_lib.traces import MODEL, SCHEMA, Progress, Trace, check_rows
 
 TIMEOUT = 600.0  # seconds for a whole answer, waiting in the engine's queue included
-UNLIKELY = 4.0  # standard errors: by chance once in 16,000 measurements
+RARE = 10.0  # nats: by chance once in 10,000 measurements at most (2 exp(-10))
 ESTIMATES = ("Served engines show the laws at the text's tokens only: α (the overlap) is estimated by the "
              "chances of acceptance, without bias.")
 _FORMAT = "course_lib served 1"
@@ -48,18 +45,11 @@ _ZERO = -9999.0  # how vLLM writes the log-probability of chance 0
 _PROBE = "Zwei Wörter, 1234.5 + x_1 == f(y);\n\tSELECT * FROM 表 — “naïve” 🙂"
 
 
-@dataclass(frozen=True)
-class Logged(Prompt):
-    """A request of a log, and what the target answered."""
-
-    response: str = ""
-
-
 def run_served(asked: SimpleNamespace, command: str, say: Callable[[str], None]) -> dict:
     """`measure --served-target … --served-draft …`: its options in, the JSON document out."""
     if not asked.served_target or not asked.served_draft:
-        raise ValueError("--served-target and --served-draft go together (--log needs both): give the address "
-                         "of each engine")
+        raise ValueError("--served-target and --served-draft go together, and --log needs both: give the "
+                         "address of each engine")
     for name in ("target", "draft", "lookup", "device", "dtype"):
         if getattr(asked, name) is not None:
             raise ValueError(f"--{name} is for models loaded here, not for served ones: leave it out")
@@ -69,14 +59,14 @@ def run_served(asked: SimpleNamespace, command: str, say: Callable[[str], None])
     drafts = numbers(asked.ks, "--ks")
     check_arguments(asked.new_tokens, asked.seed, asked.out, asked.figure)
     reader = {"read": partial(read_log, temperature=asked.temperature)} if asked.log else {}
-    prompts = choose_prompts(asked.log or asked.prompts, split(asked.routes), asked.limit, asked.skip_bad, say,
-                             **reader)
+    prompts = choose_prompts(asked.log or asked.prompts, split(asked.routes), asked.limit, asked.skip_bad,
+                             say, **reader)
     urls = [[each.strip() for each in split(text)] for text in (asked.served_target, asked.served_draft)]
-    kept = asked.out and asked.out.with_name(f"{asked.out.name}.requests")
-    kept = kept or Path(tempfile.gettempdir(), f"course_lib-{_digest([urls, _said(prompts), asked.seed])}.requests")
+    name = f"course_lib-{_digest([command, _said(prompts)])}" if asked.out is None else asked.out.name
+    kept = (asked.out or Path(tempfile.gettempdir(), name)).with_name(f"{name}.requests")
     with progress_bar() as bar:
         trace = measure_served(*urls, prompts, kept, asked.temperature, asked.new_tokens, asked.draft_mode,
-                               asked.seed, asked.cut, asked.served_concurrency, command, bar, say)
+                               asked.seed, asked.cut, asked.served_concurrency, command, bar)
     found = finish(trace, drafts, asked.out, asked.figure, say)
     kept.unlink()
     return found
@@ -85,14 +75,14 @@ def run_served(asked: SimpleNamespace, command: str, say: Callable[[str], None])
 def measure_served(targets: Sequence[str], drafts: Sequence[str], prompts: Sequence[Prompt], kept: Path,
                    temperature: float = 0.0, new_tokens: int = 96, draft_mode: str = "sample", seed: int = 0,
                    cut: bool = False, concurrency: int = 8, command: str = "",
-                   progress: Progress = lambda stage, done, total: None,
-                   say: Callable[[str], None] = print) -> Trace:
+                   progress: Progress = lambda stage, done, total: None) -> Trace:
     """Let the served target answer the prompts (`Logged` ones have an answer), then score with both engines.
 
-    targets, drafts: addresses; replicas take turns. kept: the file of finished requests, from which a run that
-    was stopped goes on; whoever has saved the trace removes it. temperature 0 or 1. concurrency: requests
-    under way, to all engines together. say: is told what makes the numbers doubtful. Other arguments as in
-    `traces.measure_trace`. Raises ValueError where a request failed, once the others are done and kept.
+    targets, drafts: addresses; replicas take turns. kept: the file of finished requests, from which a run
+    that was stopped goes on; whoever has saved the trace removes it. temperature: 0 or 1. concurrency:
+    requests under way, to all engines together. Other arguments as in `traces.measure_trace`. In meta beside
+    the usual: logged (texts that came from a log), estimates (what is one) and doubt (see `doubt`).
+    Raises ValueError where a request failed, once the others are done and kept.
     """
     refuse_unseen(temperature)
     if concurrency < 1:
@@ -108,44 +98,48 @@ def measure_served(targets: Sequence[str], drafts: Sequence[str], prompts: Seque
         settings = {"format": _FORMAT, "temperature": temperature, "seed": seed, "new_tokens": new_tokens,
                     "cut": cut, "prompts": _digest(_said(prompts)),
                     **{role: [engine["name"], engine["version"]] for role, engine in engines.items()}}
-        done, every = _read_kept(kept, settings), range(len(prompts))
+        done, every = read_kept(kept, settings), range(len(prompts))
 
         def stage(name: str, jobs: list[tuple[str, int]], work: Callable) -> float:
-            return _stage(name, jobs, work, kept, done, concurrency, progress)
+            return each_once(name, jobs, work, kept, done, concurrency, progress)
 
         def tokenize(kind: str, at: int) -> list[int]:
             body = _plain(prompts[at].response) if kind == "text" else \
                 {"messages": prompts[at].messages, "add_generation_prompt": True}
             return send("target", at, "tokenize", body)
 
-        logged = [("text", at) for at in every if isinstance(prompts[at], Logged)]
-        stage("tokenised", [("prompt", at) for at in every] + logged, tokenize)
-        lengths = [len(done["text", at]) if ("text", at) in logged else new_tokens for at in every]
+        logged = [at for at in every if isinstance(prompts[at], Logged)]
+        stage("tokenised", [("prompt", at) for at in every] + [("text", at) for at in logged], tokenize)
+        lengths = [new_tokens] * len(prompts)
+        for at in logged:
+            lengths[at] = len(done["text", at])
         context = min(engine["context"] for engine in engines.values())
         ids, shortened = _fit(prompts, [done["prompt", at] for at in every], lengths, context, cut)
 
         def write(kind: str, at: int) -> list[int]:
-            # All of them: where a request is silent, vLLM takes what the model's generation_config.json says.
-            law = {"temperature": temperature, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+            # Where a request is silent, vLLM takes what the model's generation_config.json says.
+            law = {"temperature": temperature, "top_p": 1.0, "top_k": -1, "min_p": 0.0,
+                   "repetition_penalty": 1.0, "seed": (seed + at) % 2**63}
             return send("target", at, "write", {"prompt": ids[at], "max_tokens": new_tokens,
-                                                "return_token_ids": True, "seed": (seed + at) % 2**63, **law})
+                                                "return_token_ids": True, **law})
+
+        def score(role: str, at: int) -> dict:
+            return send(role, at, "score", ids[at] + texts[at], len(texts[at]))
 
         seconds = {"write": stage("the target writes", [("text", at) for at in every], write)}
         texts = [done["text", at] for at in every]
-        seconds["score"] = stage("both engines score", [(role, at) for at in every for role in engines],
-                                 lambda role, at: send(role, at, "score", ids[at] + texts[at], len(texts[at])))
-    read = {role: [done[role, at] for at in every] for role in engines}
-    rows = pd.concat([_rows(prompt, *each, temperature, draft_mode)
-                      for prompt, *each in zip(prompts, texts, *read.values(), strict=True)], ignore_index=True)
-    rows = rows[SCHEMA.names].astype({field.name: field.type.to_pandas_dtype() for field in list(SCHEMA)[2:]})
+        each = [(role, at) for at in every for role in engines]
+        seconds["score"] = stage("both engines score", each, score)
+    rows = pd.concat([_rows(prompts[at], texts[at], done["target", at], done["draft", at], temperature,
+                            draft_mode) for at in every], ignore_index=True)[SCHEMA.names]
+    rows = rows.astype({field.name: field.type.to_pandas_dtype() for field in list(SCHEMA)[2:]})
     check_rows(rows, "the served trace")
-    target = {name: np.concatenate([one[name] for one in read["target"]]) for name in ("logprob", "top", "best")}
-    if doubt := _doubt(rows.token.to_numpy(), target, temperature):
-        say(doubt)
-    near_ties = rows.token != target["top"] if temperature == 0 else np.exp(rows.logp) == 0
+    top, best = (np.concatenate([done["target", at][name] for at in every]) for name in ("top", "best"))
+    near_ties = rows.token != top if temperature == 0 else np.exp(rows.logp) == 0
     return Trace(rows, _meta(engines, temperature, draft_mode) | {
         "seed": seed, "new_tokens": max(lengths), "cut": shortened, "command": command, "seconds": seconds,
-        "near_ties": int(near_ties.sum()), "logged": len(logged), "doubt": doubt})
+        "near_ties": int(near_ties.sum()), "logged": len(logged),
+        "doubt": doubt(rows.token.to_numpy() == top, best, temperature)})
 
 
 def refuse_unseen(temperature: float, top_k: int = 0, top_p: float = 1.0) -> None:
@@ -154,58 +148,28 @@ def refuse_unseen(temperature: float, top_k: int = 0, top_p: float = 1.0) -> Non
     if temperature and (top_k or top_p < 1):
         missing = "with top-k or top-p which tokens are left, and their sum,"
     if missing:
-        raise ValueError(f"engines show log-probabilities over the whole vocabulary at temperature 1: {missing} "
-                         "cannot be seen. Take --temperature 0, or 1 without --top-k and --top-p, or let measure "
-                         "load both models here (--target, --draft)")
+        raise ValueError("engines show log-probabilities over the whole vocabulary at temperature 1: "
+                         f"{missing} cannot be seen. Take --temperature 0, or 1 without --top-k and --top-p, "
+                         "or let measure load both models here (--target, --draft)")
 
 
-def read_log(path: Path, skip_bad: bool = False, say: Callable[[str], None] = print,
-             temperature: float = 0.0) -> list[Logged]:
-    """The requests of a log, each with the id FILE:LINE: prompts as in `prompts.read_prompts`, in JSONL, and a
-    "response". Lines that were not written at this temperature, or with top-p or top-k, are bad lines.
+def doubt(hits: np.ndarray, best: np.ndarray, temperature: float) -> str | None:
+    """A sentence if the target did not write this text at this temperature, None if it may have.
 
-    Repeated lines stay: traffic repeats itself. Responses are tokenised anew, without the end of text, so a
-    token that the target spelled differently counts as written otherwise.
+    hits: is the text's token the target's likeliest? best: the likeliest one's log-probability. At
+    temperature 1 a hit has the chance exp(best) whatever came before, so hits less chances are a martingale
+    with steps below 1 and the variance sum of chance (1 - chance). Source: Freedman 1975, theorem 1.6.
     """
-    logged, bad, silent = [], [], 0
-    for number, line in enumerate(_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            route, messages = _request(line)
-            row = json.loads(line)
-            response = _response(row, temperature)
-        except ValueError as error:
-            if not skip_bad:
-                raise ValueError(f"{path.name} line {number} {error}, or pass --skip-bad to leave such lines "
-                                 "out.") from None
-            bad.append(number)
-            continue
-        silent += "temperature" not in row
-        logged.append(Logged(f"{path.name}:{number}", route, "own", messages, response=response))
-    if bad:
-        say(f"{path.name}: left out {len(bad)} lines, which cannot be used: {', '.join(map(str, bad[:8]))}"
-            + (" …" if len(bad) > 8 else ""))
-    if silent:
-        say(f"{path.name}: {silent} lines name no temperature, taken as written at {temperature:g}")
-    if not logged:
-        raise ValueError(f"{path.name} holds no usable line: write {{\"prompt\": …, \"response\": …}} on each")
-    return logged
-
-
-def _response(row: dict, temperature: float) -> str:
-    """The response of a log's line; a ValueError's text goes on from "FILE line N"."""
-    said, written = row.get("response"), row.get("temperature", temperature)
-    if not isinstance(said, str) or not said:
-        raise ValueError('has no "response", or an empty one. Write the text that was answered')
-    if not said.isascii() and any("\ud800" <= letter <= "\udfff" for letter in said):
-        raise ValueError("has half of a surrogate pair in its response, which is no character. Mend it")
-    if isinstance(written, bool) or not isinstance(written, int | float) or written != temperature:
-        raise ValueError(f"was written at temperature {written!r}, and this measures at {temperature:g}. Measure "
-                         "each temperature alone")
-    if temperature and (row.get("top_p") not in (None, 1) or row.get("top_k") not in (None, 0, -1)):
-        raise ValueError("was written with top-p or top-k, which engines do not show. Leave it away")
-    return said
+    chance = np.exp(np.minimum(best, 0.0))
+    if temperature == 0:
+        said = (f"{(~hits).sum()} of {len(hits)} tokens are not the target's likeliest: it does not write "
+                "this text at temperature 0. Was it sampled, or written by another model?")
+        return said if (~hits).mean() > 0.02 else None
+    off, variance = abs((hits - chance).sum()), (chance * (1 - chance)).sum()
+    said = (f"{hits.mean():.1%} of {len(hits)} tokens are the target's likeliest, where at temperature 1 "
+            f"{chance.mean():.1%} are to be expected: this text was written at another temperature, with "
+            "top-p or top-k, or by another model, and the numbers describe none of these.")
+    return said if off and off ** 2 / (2 * (variance + off / 3)) > RARE else None
 
 
 def _engine(client: httpx.Client, urls: Sequence[str]) -> dict:
@@ -218,7 +182,8 @@ def _engine(client: httpx.Client, urls: Sequence[str]) -> dict:
             names |= {str(each["id"]): url for each in models}
             contexts += [each.get("max_model_len") or np.inf for each in models]
         except (KeyError, TypeError, AttributeError):
-            raise ValueError(f"{address} does not list models: is this an OpenAI-compatible engine?") from None
+            raise ValueError(f"{address} does not list models: is this an OpenAI-compatible "
+                             "engine?") from None
         try:
             versions.append(request(client, f"{root(url)}/version").get("version"))
         except ValueError:  # not every engine says
@@ -237,8 +202,8 @@ def _plain(text: str) -> dict:
 def _send(client: httpx.Client, engines: dict, role: str, at: int, what: str, body: dict | list[int],
           tokens: int = 0) -> list | dict:
     """One request to the replica whose turn it is, and what is needed of the answer."""
-    engine = engines[role]
-    address = f"{engine['urls'][at % len(engine['urls'])]}/{'tokenize' if what == 'tokenize' else 'v1/completions'}"
+    engine, path = engines[role], "/tokenize" if what == "tokenize" else "/v1/completions"
+    address = engine["urls"][at % len(engine["urls"])] + path
     if what == "score":
         body = {"prompt": body, "max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 1}
     answer = request(client, address, {"model": engine["name"], **body})
@@ -251,8 +216,8 @@ def _send(client: httpx.Client, engines: dict, role: str, at: int, what: str, bo
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         pass
     needed = {"tokenize": "tokens", "write": "token_ids", "score": "prompt_logprobs"}[what]
-    raise ValueError(f"{address} does not answer with the {needed} that were asked for: is this vLLM 0.10.2 or "
-                     "newer, and are its log-probabilities logarithms (--logprobs-mode)?")
+    raise ValueError(f"{address} does not answer with the {needed} that were asked for: is this vLLM, 0.10.2 "
+                     "or newer, with the log-probabilities that it shows unless told otherwise?")
 
 
 def _scores(prompt: list[int], said: list, tokens: int) -> dict[str, list]:
@@ -277,9 +242,9 @@ def _fit(prompts, rows: list[list[int]], lengths: list[int], context: float,
         room = context - length - 1
         if len(row) > room:
             if not cut or room < 1:
-                raise ValueError(f"prompt {prompt.id} has {len(row)} tokens, and with a text of {length} and one "
-                                 f"to score that exceeds the engines' context of {context:g}: "
-                                 f"{'shorten it, or pass --cut' if room >= 1 else 'ask for fewer new tokens'}")
+                advice = "shorten it, or pass --cut" if room >= 1 else "the text alone is too long"
+                raise ValueError(f"prompt {prompt.id} has {len(row)} tokens, and with a text of {length} and "
+                                 f"one to score that exceeds the engines' context of {context:g}: {advice}")
             shortened.append(prompt.id)
         fitted.append(row[-room:] if len(row) > room else row)
     return fitted, shortened
@@ -302,25 +267,6 @@ def _rows(prompt: Prompt, text: list[int], target: dict, draft: dict, temperatur
                          "entropy": np.abs(logp), "drafter": MODEL})
 
 
-def _doubt(tokens: np.ndarray, target: dict, temperature: float) -> str | None:
-    """A sentence if the target did not write this text at this temperature, None if it may have.
-
-    At temperature 1 the text's token is the likeliest one with the chance that this has, so hits less chances
-    are a martingale, whose variance is the sum of chance (1 - chance).
-    """
-    hits, chance = tokens == target["top"], np.exp(np.minimum(target["best"], 0.0))
-    if temperature == 0:
-        wrong = int((~hits).sum())
-        return None if wrong <= len(hits) * 0.02 else (
-            f"{wrong} of {len(hits)} tokens are not the target's likeliest: this is no text that it writes at "
-            "temperature 0. Was it written by another model, or sampled?")
-    off = (hits - chance).sum() / max(np.sqrt((chance * (1 - chance)).sum()), 1e-9)
-    return None if abs(off) <= UNLIKELY else (
-        f"The target's likeliest token was written {hits.mean():.1%} of the time, and {chance.mean():.1%} were to "
-        f"be expected at temperature 1 ({off:+.0f} standard errors): it was written at another temperature, with "
-        "top-p or top-k, or by another model, and these acceptances describe neither.")
-
-
 def _meta(engines: dict, temperature: float, draft_mode: str) -> dict:
     names = {role: Path(each["name"]).name if Path(each["name"]).is_absolute() else each["name"]
              for role, each in engines.items()}
@@ -331,52 +277,6 @@ def _meta(engines: dict, temperature: float, draft_mode: str) -> dict:
             "versions": versions | {"course_lib": importlib.metadata.version("course_lib")},
             "date": datetime.now().astimezone().isoformat(timespec="seconds"),
             "estimates": ESTIMATES if temperature else None}
-
-
-def _stage(name: str, jobs: Sequence[tuple[str, int]], work: Callable, kept: Path, done: dict, concurrency: int,
-           progress: Progress) -> float:
-    """Do the jobs that are not done, and keep each as soon as it is; the seconds that took."""
-    left, lock, started = [job for job in jobs if job not in done], threading.Lock(), time.perf_counter()
-    finished = len(jobs) - len(left)
-    with open(kept, "a", encoding="utf-8") as file:
-        def one(job: tuple[str, int]) -> Answer:
-            nonlocal finished
-            try:
-                value = work(*job)
-            except ValueError as error:
-                return Answer(error="failed", detail=str(error))
-            with lock:
-                done[job] = value
-                file.write(json.dumps([*job, value]) + "\n")
-                file.flush()
-                finished += 1
-                progress(name, finished, len(jobs))
-            return Answer()
-
-        failed = [answer for answer in ask_all(one, left, concurrency) if answer.error]
-    if failed:
-        first = next(answer for answer in failed if answer.error != "not sent")
-        raise ValueError(f"{len(failed)} of {len(jobs)} requests failed ({name}). {first.detail}. The finished ones "
-                         "are kept: run the same command again to go on")
-    return time.perf_counter() - started
-
-
-def _read_kept(path: Path, settings: dict) -> dict[tuple[str, int], list | dict]:
-    """What an earlier run finished, by (kind, prompt); a new file if there is none."""
-    raw = path.read_bytes() if path.exists() else b""
-    whole = raw[:raw.rfind(b"\n") + 1]  # a run that was killed may have left half a line
-    try:
-        lines = [json.loads(line) for line in whole.splitlines()]
-        found = {(kind, at): value for kind, at, value in lines[1:]}
-    except (ValueError, TypeError):
-        lines, found = [None], {}
-    if lines and lines[0] != settings:
-        raise ValueError(f"{path} holds requests of another measurement: remove it, or name another --out")
-    if not lines:
-        path.write_text(json.dumps(settings) + "\n", encoding="utf-8")
-    else:
-        os.truncate(path, len(whole))
-    return found
 
 
 def _said(prompts: Sequence[Prompt]) -> list:

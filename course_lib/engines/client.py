@@ -176,8 +176,9 @@ def request(client: httpx.Client, address: str, body: dict | None = None) -> dic
     except httpx.TimeoutException:
         raise ValueError(f"{address} did not answer in time: is the engine overloaded?") from None
     except (httpx.HTTPError, httpx.InvalidURL) as problem:
-        raise ValueError(f"{address} cannot be reached ({_short(str(problem)) or type(problem).__name__}): is "
-                         "the engine up, and is this its port?") from None
+        said = _short(str(problem)) or type(problem).__name__
+        raise ValueError(f"{address} cannot be reached ({said}): is the engine up, and is this its "
+                         "port?") from None
     except ValueError:
         raise ValueError(f"{address} answers something that is not JSON: is this an OpenAI-compatible "
                          "engine?") from None

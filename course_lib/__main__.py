@@ -22,6 +22,7 @@ except ModuleNotFoundError as missing:
                      "pip install -c requirements.lock -r requirements.txt -e .") from None
 
 from course_lib import decision_commands, engine_commands
+from course_lib.bars import progress_bar
 from course_lib.fetch import ROOT, FetchError
 from course_lib.options import (
     AsJson,
@@ -150,7 +151,7 @@ def measure(
     sampling, drafts = Sampling(temperature, top_k, top_p), room.numbers(ks, "--ks")
     asked = room.choose_prompts(prompts, split(routes), limit, skip_bad, progress)
     loaded = pair_of(pair, target, draft, lookup, device, dtype)
-    with room.progress_bar() as bar:
+    with progress_bar() as bar:
         found = room.run_measure(loaded, asked, sampling, new_tokens, draft_mode, seed, drafts, batch, cut,
                                  out, figure, command_line(), bar, progress)
     print_json(found) if as_json else room.show(found)
@@ -191,7 +192,7 @@ def costs(
 
         prompts, sampling = room.choose_prompts(None, None, 16), Sampling(temperature)
         loaded, widths = pair_of(pair, target, draft, lookup, device, dtype), [1, *(k + 1 for k in drafts)]
-        with room.progress_bar() as bar:
+        with progress_bar() as bar:
             table = measure_costs(loaded, prompts[::3], sizes, widths, sampling, new_tokens=new_tokens,
                                   rounds=rounds, command=command_line(), progress=bar)
         if out is not None:
@@ -215,7 +216,7 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     """Time a claim of the course: both sides in one run."""
-    from course_lib.measure import choose_prompts, progress_bar
+    from course_lib.measure import choose_prompts
 
     if what not in ("onepass", "assisted"):
         raise ValueError(f"there is no benchmark {what!r}: there are onepass and assisted")

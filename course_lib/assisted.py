@@ -17,9 +17,10 @@ from contextlib import contextmanager
 import torch
 from transformers import AutoModelForCausalLM
 
+from course_lib.bars import Progress
 from course_lib.prompts import Prompt
 from course_lib.speculate import decode
-from course_lib.traces import Progress, encode_prompts
+from course_lib.traces import encode_prompts
 
 KS = (2, 4, 8)
 SIDES = ("ours", "transformers", "stock")

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 import pandas as pd
 import torch
 
+from course_lib.bars import Progress
 from course_lib.prompts import Prompt
 from course_lib.replay import replay_rounds
 from course_lib.sampling import Sampling
 from course_lib.scoring import batches
 from course_lib.speculate import decode
-from course_lib.traces import Progress, encode_prompts, measure_trace, score_trace
+from course_lib.traces import encode_prompts, measure_trace, score_trace
 
 KS = range(1, 13)
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from course_lib.bars import progress_bar
 from course_lib.options import (
     AsJson,
     Check,
@@ -150,7 +151,7 @@ def _decision(asked: SimpleNamespace) -> dict:
     pair = pair_of(asked.pair, asked.target, asked.draft, asked.lookup, asked.device, asked.dtype)
     if traces and pair.lookup and not traces[0].meta.get("lookup"):
         traces = [add_lookup(trace, pair, prompts, pair.lookup, pair.draft is not None) for trace in traces]
-    with room.progress_bar() as bar:
+    with progress_bar() as bar:
         said = {"seed": asked.seed, "command": command_line(), "progress": bar}
         traces = traces or [measure_trace(pair, prompts, sampling, asked.new_tokens, asked.draft_mode,
                                           cut=asked.cut, **said)]

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from course_lib.bars import progress_bar
 from course_lib.options import AsJson, PromptFile, Routes, command_line, print_json, split
 
 Timeout = Annotated[float, typer.Option(help="Seconds without a sign of life: the request has failed.")]
@@ -43,7 +44,7 @@ def check(
     """Is its text right? The same greedily, of the same law when sampled; status 1 if not, 2 if undecided."""
     from course_lib.engines import check as room
     from course_lib.engines.client import served_model
-    from course_lib.measure import choose_prompts, progress_bar
+    from course_lib.measure import choose_prompts
 
     names = [model or served_model(address) for address in (base, spec)]
     asked = choose_prompts(prompts, split(routes), limit)
@@ -83,7 +84,7 @@ def sweep(
     from course_lib.engines import decision
     from course_lib.engines import sweep as room
     from course_lib.engines.server import vllm_command
-    from course_lib.measure import check_writable, choose_prompts, numbers, progress_bar
+    from course_lib.measure import check_writable, choose_prompts, numbers
     from course_lib.tables import show
     from course_lib.traces import Trace
 

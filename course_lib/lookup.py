@@ -16,6 +16,7 @@ import numpy as np
 from course_lib.whole import whole
 
 NONE = -1  # no guess
+NOTHING, MODEL, LOOKUP = range(3)  # what drafts at a position: the column `drafter` of a trace
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from course_lib.bars import Progress
 from course_lib.intervals import Interval, ratio_interval
 from course_lib.prompts import ROUTES, Prompt, load_prompts, read_prompts
 from course_lib.replay import tokens_per_round
-from course_lib.traces import Progress, Trace, measure_trace
+from course_lib.traces import Trace, measure_trace
 
 KS = (1, 2, 3, 4, 5, 8)
 FIGURE_KS = range(1, 13)
@@ -177,28 +176,6 @@ def numbers(text: str, what: str) -> list[int]:
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise ValueError(f"{what} is {text!r}: write whole numbers with commas between, such as 1,2,4,8")
     return sorted({int(part) for part in parts})
-
-
-@contextmanager
-def progress_bar() -> Iterator[Progress]:
-    """A bar on stderr for each stage; plain lines where stderr is not a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda stage, done, total: print(f"{stage}: {done}/{total}", file=sys.stderr, flush=True)
-        return
-    from rich import progress
-
-    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn(),
-               progress.TimeElapsedColumn())
-    with progress.Progress(*columns, console=console, transient=True) as bars:
-        stages = {}
-
-        def update(stage: str, done: int, total: int) -> None:
-            if stage not in stages:
-                stages[stage] = bars.add_task(stage, total=total)
-            bars.update(stages[stage], completed=done)
-
-        yield update
 
 
 def check_writable(path: Path) -> None:

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from course_lib.lookup import NONE, guesses
+from course_lib.bars import Progress
+from course_lib.lookup import LOOKUP, MODEL, NONE, NOTHING, guesses
 from course_lib.sampling import GREEDY, Sampling, probabilities
 from course_lib.speculate import _known, _same_width
-from course_lib.traces import LOOKUP, MODEL, NOTHING, Progress
 
 CHUNK = 256  # positions whose laws exist at once: 50 MB each at 49,152 tokens in float32
 MOST_TOKENS = 8192  # tokens in one forward, padding included, unless a single text is longer

@@ -29,12 +29,14 @@ import httpx
 import numpy as np
 import pandas as pd
 
+from course_lib.bars import Progress, progress_bar
 from course_lib.engines.client import connect, request, root
 from course_lib.engines.kept import each_once, read_kept
-from course_lib.measure import check_arguments, choose_prompts, finish, numbers, progress_bar
+from course_lib.lookup import MODEL
+from course_lib.measure import check_arguments, choose_prompts, finish, numbers
 from course_lib.options import split
 from course_lib.prompts import Logged, Prompt, read_log
-from course_lib.traces import MODEL, SCHEMA, Progress, Trace, check_rows
+from course_lib.traces import SCHEMA, Trace, check_rows
 
 TIMEOUT = 600.0  # seconds for a whole answer, waiting in the engine's queue included
 RARE = 10.0  # nats: by chance once in 10,000 measurements at most (2 exp(-10))

@@ -20,12 +20,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from course_lib.bars import Progress
 from course_lib.costs import CostTable, RoundCosts
 from course_lib.intervals import ratio_interval
+from course_lib.lookup import LOOKUP, MODEL, NOTHING
 from course_lib.prompts import Prompt
 from course_lib.replay import adaptive_cost, round_starts, tokens_per_round
 from course_lib.theory import expected_tokens
-from course_lib.traces import LOOKUP, MODEL, NOTHING, Progress, Trace, names
+from course_lib.traces import Trace, names
 from course_lib.whole import whole
 
 KS = (1, 2, 3, 4, 5, 8)
@@ -216,8 +218,9 @@ def round_seconds(texts: Sequence[Text], costs: RoundCosts, k: int) -> np.ndarra
     drafts at a position is known for the text alone: behind a wrong draft it is taken to be the same.
     """
     longest = max(len(text.accept) for text in texts)
-    drafter = np.array([np.pad(np.full(len(text.accept), MODEL) if text.drafter is None else text.drafter,
-                               (0, longest + k - len(text.accept)), "edge") for text in texts])
+    drafter = np.array([np.pad(np.full(size, MODEL) if text.drafter is None else text.drafter[:size],
+                               (0, longest + k - size), "edge")
+                        for text in texts for size in [len(text.accept)]])
     left = np.array([[text.room] for text in texts]) - 1 - np.arange(longest)
     drafts, guesses, going = np.zeros_like(left), np.zeros_like(left), left > 0
     for j in range(k):

@@ -21,13 +21,14 @@ import numpy as np
 import pandas as pd
 import torch
 
+from course_lib.bars import Progress
 from course_lib.cache import KVCache, forward
 from course_lib.costs import CostTable, RoundCosts
 from course_lib.lookup import Lookup
 from course_lib.peaks import measure_peaks
 from course_lib.sampling import GREEDY, Sampling
 from course_lib.speculate import _decode
-from course_lib.traces import Progress, encode_prompts, provenance
+from course_lib.traces import encode_prompts, provenance
 from course_lib.whole import whole
 
 BATCHES = (1, 2, 4, 8, 16, 32)

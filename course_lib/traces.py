@@ -18,7 +18,7 @@ import json
 import os
 import platform
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +28,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from course_lib.lookup import NONE, guesses
+from course_lib.bars import Progress
+from course_lib.lookup import LOOKUP, NONE, guesses
 
 FORMAT = 2  # 1: no column `drafter`, always the model
 KEY = b"course_lib.trace"
@@ -38,8 +39,6 @@ SCHEMA = pa.schema([("route", pa.string()), ("prompt", pa.string()), ("t", pa.in
                     ("drafter", pa.int8())])
 LIMITS = (("token", 0, np.inf), ("logp", -np.inf, 0), ("logq", -np.inf, 0), ("overlap", 0, 1),
           ("accept", 0, 1), ("entropy", 0, np.finfo(np.float32).max), ("drafter", 0, 2))
-NOTHING, MODEL, LOOKUP = range(3)  # what drafts at a position: the column `drafter`
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass

@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 import torch
 
+from course_lib.bars import Progress
 from course_lib.costs import CostTable
 from course_lib.prompts import Prompt, load_prompts
 from course_lib.sampling import Sampling
 from course_lib.speculate import decode
 from course_lib.timing import cost_meta, costs_from_times, spread, time_rounds
-from course_lib.traces import Progress, encode_prompts
+from course_lib.traces import encode_prompts
 from course_lib.whole import whole
 
 

@@ -13,12 +13,13 @@ from tiny import letter_pair
 from course_lib.__main__ import main
 from course_lib.costs import CostTable, RoundCosts
 from course_lib.intervals import ratio_interval
+from course_lib.lookup import LOOKUP, MODEL, NOTHING
 from course_lib.prompts import Prompt
 from course_lib.sampling import Sampling
 from course_lib.sweep import KS, TABLE, Text, add_measured, check, costs_for, decide, predict, texts_of
 from course_lib.tables import show, sweep_table
 from course_lib.theory import expected_tokens
-from course_lib.traces import LOOKUP, MODEL, NOTHING, Trace, measure_trace
+from course_lib.traces import Trace, measure_trace
 from course_lib.wallclock import choose
 
 COSTS = RoundCosts(0.3, {1: 1.0, 2: 1.1, 3: 1.25, 5: 1.4, 9: 2.0}, overhead=0.2)
@@ -83,6 +84,9 @@ def test_a_guess_by_lookup_costs_its_verify_and_silence_ends_the_drafts(kinds, k
         accept = np.where(np.array(drafter) == NOTHING, 0.0, random.random(n))
         found = predict([Text("chat", "a", accept, n + room, np.array(drafter))], COSTS, k)
         assert found.seconds[0] == pytest.approx(seconds_by_enumeration(accept, k, n + room, COSTS, drafter))
+    half = Text("chat", "a", accept, n + room, np.array(drafter))._replace(accept=accept[:3])  # cut shorter
+    expected = seconds_by_enumeration(accept[:3], k, n + room, COSTS, drafter[:3])
+    assert predict([half], COSTS, k).seconds[0] == pytest.approx(expected)
 
 
 def test_a_k_beyond_the_text_needs_no_cost_that_nobody_measured():

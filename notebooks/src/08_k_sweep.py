@@ -4,7 +4,8 @@
 # - **You will do:** take rounds apart by the clock, predict the speedup of seven values of k, then let the decoder run
 #   at each of them and see.
 # - **You will learn:** where the time of a round goes, how near a prediction comes to the wall clock, why the curve
-#   over k rises, flattens and falls (or does not), and how a careless sweep draws a curve that is not there.
+#   over k rises, flattens and falls (or does not), how a careless sweep draws a curve that is not there, and what a
+#   draft that costs nothing adds.
 # - **You need:** notebook 03 (what a round costs) and 05 (what it yields). No GPU.
 # - **Minutes:** 90
 
@@ -33,6 +34,8 @@ from course_lib.cache import KVCache, forward
 from course_lib.costs import CostTable, RoundCosts
 from course_lib.course import notebook
 from course_lib.intervals import Interval, ratio_difference, ratio_interval
+from course_lib.lookup import LOOKUP, MODEL, Lookup
+from course_lib.lookup import guesses as looked_up
 from course_lib.pairs import REGISTRY, load_pair
 from course_lib.plots import banner, show, speedup_by_k_figure, style
 from course_lib.prompts import ROUTES, load_prompts
@@ -43,7 +46,7 @@ from course_lib.speculate import decode
 from course_lib.sweep import decide, predict, texts_of
 from course_lib.theory import expected_tokens
 from course_lib.timing import costs_from_times, time_rounds
-from course_lib.traces import Trace
+from course_lib.traces import Trace, add_lookup
 from course_lib.wallclock import choose, run
 
 check, quiz = notebook("08")
@@ -690,6 +693,85 @@ for path in recordings:
                            for alpha in (0.6, 0.74, 0.85)}}).rename_axis("k").round(2).to_string())
 
 # %% [markdown]
+# ## A draft that costs nothing
+#
+# Drafts are most of a round's price beyond one plain step. So look for drafts that are free. Much text repeats itself:
+# JSON writes its keys again, an edit copies the code it edits, an answer quotes the question. **Lookup** takes the last
+# few tokens, finds where they stood before in the same text, and proposes what came next that time. No model runs.
+# (Engines call it n-gram or prompt lookup.)
+#
+# At temperature 0 it needs no new measurement: a guess is right where it is the text's own token, and the text is in
+# the trace. Where lookup has no guess, the draft model goes on as before.
+
+# %%
+prompts, lookup = load_prompts(), Lookup()
+embedded = pair if pair.name == "smol" else load_pair("smol")  # the recording is of the embedded pair
+sources = {"the draft": trace, "lookup": add_lookup(trace, embedded, prompts, lookup, draft=False),
+           "lookup, then the draft": add_lookup(trace, embedded, prompts, lookup)}
+free = pd.concat({name: tokens_per_round(one, (1, 2, 3, 4, 5)).assign(cell=lambda rows: [f"{Interval(*row):.2f}" for row in rows[["mean", "low", "high"]].to_numpy()])
+                  for name, one in sources.items()}, names=["draft"]).reset_index("draft")
+banner("recorded", **source(trace.meta), added="lookup of runs of 2 to 4 tokens, here")
+free.pivot(index=["route", "draft"], columns="k", values="cell").loc[list(ROUTES)]
+
+# %%
+k, both = 3, sources["lookup, then the draft"]
+yields = free[free.k == k].set_index(["route", "draft"])["mean"].unstack("draft")
+guessed = both.rows.assign(by=both.rows.drafter.map({MODEL: "the draft", LOOKUP: "lookup"})).groupby(["route", "by"]).match
+print(pd.DataFrame({"share of positions": guessed.size() / both.rows.groupby("route").size(), "right": guessed.mean()}).round(2).loc[list(ROUTES)].to_string())
+more = (yields["lookup, then the draft"] / yields["the draft"] - 1).sort_values()
+print(f"at k = {k} the two together emit {', '.join(f'{share:.0%} more on {route}' for route, share in more.items())} than the draft alone")
+
+# %% [markdown]
+# The first column is who drafts, the second how often the draft is the text's token. Lookup speaks only where a run of
+# tokens stood before, and leaves the rest to the model.
+#
+# **It could have failed.** If lookup only profited from phrases that every text has, another prompt's text would serve
+# as well. Give each answer the prompt of its neighbour on the same route:
+
+# %%
+ids = {(prompt.route, prompt.id): embedded.encode(prompt.messages) for prompt in prompts}
+control = []
+for route in ROUTES:
+    own = [(ids[route, name], rows.token.tolist()) for name, rows in trace.rows[trace.rows.route == route].groupby("prompt", sort=False)]
+    for whose, shift in (("its own", 0), ("a neighbour's", 1), ("none", None)):
+        pairs = [([] if shift is None else own[(i + shift) % len(own)][0], text) for i, (_, text) in enumerate(own)]
+        right = [looked_up(lookup, prompt, text) == text for prompt, text in pairs]
+        control.append((route, whose, np.concatenate(right).mean()))
+shares = pd.DataFrame(control, columns=["route", "prompt", "right guesses"]).pivot(index="route", columns="prompt", values="right guesses")
+print(shares.loc[list(ROUTES), ["its own", "a neighbour's", "none"]].map("{:.1%}".format).to_string())
+
+# %% [markdown]
+# The last column is what the answer finds in itself. The first minus the last comes from copying the prompt; the
+# middle one minus the last is what any prompt of that route would give (its system prompt, or common phrases).
+#
+# And the clock? The same check as above, with lookup before the draft:
+
+# %%
+checked_free = json.loads(recording("sweep-cpu-lookup.json").read_text(encoding="utf-8"))
+found = checked_free["check"]
+banner("recorded", **source(checked_free["meta"]["costs"]), prompts=found["prompts"], new_tokens=found["new_tokens"], threads=found["threads"])
+rows_free = pd.DataFrame([{"route": route, **row} for route, one in checked_free["routes"].items() for row in one["loads"]["1"]["table"]])
+limits = rows_free[["measured", "measured_low", "measured_high"]].to_numpy(float)
+wall = rows_free.assign(predicted=rows_free.predicted_checked.map("{:.2f}".format),
+                        measured=[f"{Interval(*each):.2f}" for each in limits], error=rows_free.error.map("{:+.1%}".format))
+wall.pivot(index="k", columns="route", values=["predicted", "measured", "error"]).swaplevel(axis=1).loc[:, list(checked_free["routes"])]
+
+# %%
+best_free = rows_free.loc[rows_free.groupby("route").measured.idxmax()].set_index("route")
+best = rows.loc[rows.groupby("route").measured.idxmax()].set_index("route")
+for route in ROUTES:
+    print(f"{route}: the draft alone {best.measured[route]:.2f}× at k = {best.k[route]}, lookup then the draft {best_free.measured[route]:.2f}× at k = {best_free.k[route]} "
+          f"[{best_free.measured_low[route]:.2f}, {best_free.measured_high[route]:.2f}]")
+
+# %% [markdown]
+# (The two recordings time different prompts, so compare what each says of plain decoding, not second with second.)
+# A guess is free, and right guesses come in runs, so longer drafts pay. What a token costs and how often it is kept are
+# both properties of the *source* of drafts. Notebook 11 compares more of them.
+#
+# `python -m course_lib sweep TRACE --lookup first` does this with your trace; `--lookup only` needs no draft at all,
+# and is the first thing to try on an engine.
+
+# %% [markdown]
 # ## Choose k
 #
 # Two rules make a choice that lasts. First, speculate only if the interval's **lower end** is above 1. Second, on a
@@ -778,6 +860,7 @@ quiz("8.f")
 # - A sweep that runs one k after the other turns a drift of the machine into a curve, with narrow intervals. Let all
 #   settings take turns, plain decoding included.
 # - A speedup is a quotient: report tokens per second beside it, and make plain decoding as fast as you can first.
+# - Where text repeats itself, lookup drafts for nothing. Put it before the draft model, and measure again.
 # - Choose the smallest k on the plateau, and none where the interval's lower end is not above 1.
 #
 # **Next.** Notebook 09: the same with many requests at once.

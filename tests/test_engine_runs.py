@@ -319,7 +319,9 @@ with serving(serve, urls[2], out.with_suffix(".log"), 20) if serve else nullcont
 
 def sweep_alone(out, urls, **more):
     given = json.dumps({"out": str(out), "urls": urls, **more})
-    return subprocess.Popen([sys.executable, "-c", ALONE, given], stderr=subprocess.PIPE, text=True)
+    # A shell's background job is born deaf to Ctrl-C, and its children with it: here they must hear it.
+    return subprocess.Popen([sys.executable, "-c", ALONE, given], stderr=subprocess.PIPE, text=True,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
 
 
 def until(condition, seconds=20.0):
@@ -434,7 +436,8 @@ def test_a_started_engine_and_its_children_are_gone_after_success_and_failure(tm
         with pytest.raises(ValueError, match="answers at .* already"), serving(["true"], base, log):
             pass
         raise RuntimeError
-    assert not answers_at(port) and not alive(int(pids.read_text()))
+    until(lambda: not alive(int(pids.read_text())))  # a killed process takes a moment to be gone
+    assert not answers_at(port)
     with pytest.raises(ValueError, match=r"ended \(status 3\) before it served: no memory"), serving(
             ["sh", "-c", "echo no memory; exit 3"], base, log, 20):
         pass

@@ -55,7 +55,7 @@ style()
 pair = load_pair(os.environ.get("COURSE_PAIR", "smol"))
 prompts = load_prompts(limit=4)
 banner("live", pair=pair.name, device=pair.device, dtype=str(pair.dtype).removeprefix("torch."),
-       prompts=f"{len(prompts)} held out", tokens="up to 64 each")
+       prompts=f"{len(prompts)} held out", tokens="up to 40 each")
 
 # %% [markdown]
 # ## One text, place by place
@@ -206,8 +206,8 @@ print("temperature 1, both sample:          ", before)
 # token: a *trace*. We take one at temperature 1 and one at temperature 0.
 
 # %% tags=["nbval-ignore-output"]
-sampled = measure_trace(pair, prompts, Sampling(1.0), new_tokens=64, seed=0)
-greedy = measure_trace(pair, prompts, Sampling(0.0), new_tokens=64, seed=0)
+sampled = measure_trace(pair, prompts, Sampling(1.0), new_tokens=40, seed=0)
+greedy = measure_trace(pair, prompts, Sampling(0.0), new_tokens=40, seed=0)
 banner("live", pair=pair.name, prompts=len(prompts), tokens=f"{len(sampled.rows)} at T=1, {len(greedy.rows)} at T=0")
 sampled.rows[["route", "prompt", "t", "token", "match", "overlap", "accept"]].head(4)
 

@@ -29,7 +29,7 @@ setup: .venv/installed
 
 .venv/installed: requirements.txt requirements.lock pyproject.toml
 	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	$(PY) -m pip install --quiet --disable-pip-version-check -c requirements.lock -r requirements.txt -e .
+	$(PY) -m pip install --quiet --no-compile --disable-pip-version-check -c requirements.lock -r requirements.txt -e .
 	touch $@
 
 # For maintainers: the committed notebooks, from their sources, executed.

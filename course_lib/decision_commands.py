@@ -141,7 +141,7 @@ def _decision(asked: SimpleNamespace) -> dict:
     traces = [_of_routes(Trace.load(path), path, split(asked.routes)) for path in asked.traces or ()]
     if traces:
         check_same(traces, costs)
-        if costs and not asked.check and not asked.lookup:  # no model is needed
+        if costs and not asked.check and asked.lookup is None:  # no model is needed
             return decide(traces, costs, ks, loads)
     prompts = room.choose_prompts(asked.prompts, split(asked.routes), None if traces else asked.limit,
                                   asked.skip_bad, progress)

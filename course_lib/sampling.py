@@ -60,6 +60,15 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     return logits.softmax(-1)
 
 
+def with_guesses(law: torch.Tensor, guess: torch.Tensor) -> torch.Tensor:
+    """The law [..., vocabulary], but a point mass on guess [...] wherever that is a token (0 or more).
+
+    Whoever drafts and whoever scores must replace the same laws in the same way, or p/q is of another q.
+    """
+    sure = torch.zeros_like(law).scatter_(-1, guess.clamp(min=0)[..., None], 1.0)
+    return torch.where((guess < 0)[..., None], law, sure)
+
+
 def draw(probs: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
     """One token for each law in probs [..., vocabulary]; returns [...]."""
     cumulated = probs.cumsum(-1, dtype=torch.float64)

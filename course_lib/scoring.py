@@ -15,7 +15,7 @@ import torch
 
 from course_lib.bars import Progress
 from course_lib.lookup import LOOKUP, MODEL, NONE, NOTHING, guesses
-from course_lib.sampling import GREEDY, Sampling, probabilities
+from course_lib.sampling import GREEDY, Sampling, probabilities, with_guesses
 from course_lib.speculate import _known, _same_width
 
 CHUNK = 256  # positions whose laws exist at once: 50 MB each at 49,152 tokens in float32
@@ -103,10 +103,9 @@ def _score_batch(pair, ids, texts, sampling, draft_sampling, seconds) -> tuple[d
             logits = _same_width(pair.draft.lm_head(draft_states[here]).to(pair.device), p.shape[-1])
             q, best = probabilities(logits, draft_sampling), logits.argmax(-1)
             drafter = torch.full_like(drafter, MODEL)
-        if pair.lookup:  # as in `speculate._draft`: a guess stands for the model's law
+        if pair.lookup:
             sure = guess[here] != NONE
-            law = torch.zeros_like(q).scatter_(-1, guess[here].clamp(min=0)[:, None], 1.0)
-            q = torch.where(sure[:, None], law, q)
+            q = with_guesses(q, guess[here])
             best, drafter = torch.where(sure, guess[here], best), drafter.masked_fill(sure, LOOKUP)
         clock = lap("score_draft", clock)
         missed += int((p.gather(-1, tokens[here, None]) == 0).sum())

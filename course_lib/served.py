@@ -63,7 +63,7 @@ def run_served(asked: SimpleNamespace, command: str, say: Callable[[str], None])
     reader = {"read": partial(read_log, temperature=asked.temperature)} if asked.log else {}
     prompts = choose_prompts(asked.log or asked.prompts, split(asked.routes), asked.limit, asked.skip_bad,
                              say, **reader)
-    urls = [[each.strip() for each in split(text)] for text in (asked.served_target, asked.served_draft)]
+    urls = [split(text) for text in (asked.served_target, asked.served_draft)]
     name = f"course_lib-{_digest([command, _said(prompts)])}" if asked.out is None else asked.out.name
     kept = (asked.out or Path(tempfile.gettempdir(), name)).with_name(f"{name}.requests")
     with progress_bar() as bar:

@@ -20,7 +20,16 @@ import torch
 from course_lib.cache import KVCache, forward, forward_hidden
 from course_lib.clock import Clock
 from course_lib.lookup import NONE, Memory
-from course_lib.sampling import GREEDY, Sampling, accept_chance, draw, flip, probabilities, residual
+from course_lib.sampling import (
+    GREEDY,
+    Sampling,
+    accept_chance,
+    draw,
+    flip,
+    probabilities,
+    residual,
+    with_guesses,
+)
 
 ROUND_COLUMNS = ("row", "round", "start", "drafted", "accepted", "emitted", "proposed")
 
@@ -176,9 +185,8 @@ def _draft(pair, state, k, sampling, generator):
         else:
             q.append(torch.zeros(len(drafted), vocabulary, device=drafted.device,
                                  dtype=torch.promote_types(pair.dtype, torch.float32)))
-        if guess is not None:  # a guess stands for the model's law: a point mass, whatever the sampling
-            sure = torch.zeros_like(q[-1]).scatter_(1, guess.clamp(min=0)[:, None], 1.0)
-            q[-1] = torch.where((guess == NONE)[:, None], q[-1], sure)
+        if guess is not None:  # a guess stands for the model's law, whatever the sampling
+            q[-1] = with_guesses(q[-1], guess)
         drafts.append(draw(q[-1], generator).clamp(max=vocabulary - 1))  # from no law nothing can be drawn
         state.append(j, drafts[-1])
     return torch.stack(drafts, 1) if drafts else drafted.new_zeros(len(drafted), 0), q, drafted

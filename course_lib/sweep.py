@@ -70,8 +70,9 @@ def decide(traces: Trace | Sequence[Trace], costs: CostTable, ks: Sequence[int] 
         by_route.setdefault(text.route, []).append(text)
     routes = {}
     for route, texts in by_route.items():
-        alpha = float(np.concatenate([text.accept for text in texts]).mean())
-        starts = {k: round_starts([text.accept for text in texts], k) for k in ks}
+        accepts = [text.accept for text in texts]
+        alpha = float(np.concatenate(accepts).mean())
+        starts = {k: round_starts(accepts, k) for k in range(max(ks) + 1)}
         tokens = rounds[rounds.route == route].set_index("k")
         routes[route] = {
             "prompts": int(tokens.prompts.iloc[0]), "tokens": int(tokens.tokens.iloc[0]), "alpha": alpha,
@@ -284,16 +285,16 @@ def _load(texts, starts, tokens, alpha, costs, ks) -> dict:
     iid_k, iid_speedup = costs.best_measured_k({k: expected_tokens(alpha, k) for k in ks})
     return {"best_k": k if pays else 0, "decision": "speculate" if pays else "off", "reason": reason,
             "speedup": best["predicted"], "speedup_interval": [low, best["predicted_high"]],
-            "adaptive": _adaptive(texts, costs, max(ks)),
+            "adaptive": _adaptive(texts, starts, costs),
             "iid": {"best_k": iid_k, "speedup": iid_speedup}, "table": table}
 
 
-def _adaptive(texts: Sequence[Text], costs: RoundCosts, most: int) -> float:
-    """As `RoundCosts.adaptive_gain`, where rounds cost what they cost at their place."""
-    accepts = [text.accept for text in texts]
-    cost = np.stack([round_seconds(texts, costs, k) for k in range(most + 1)], -1)
-    fixed = min(float((round_starts(accepts, k) * cost[..., k]).sum()) for k in range(most + 1))
-    least = adaptive_cost(accepts, [each[:len(accept)] for each, accept in zip(cost, accepts, strict=True)])
+def _adaptive(texts: Sequence[Text], starts: dict[int, np.ndarray], costs: RoundCosts) -> float:
+    """As `RoundCosts.adaptive_gain`, where rounds cost what they cost at their place. starts: by k."""
+    cost = np.stack([round_seconds(texts, costs, k) for k in starts], -1)
+    fixed = min(float((starts[k] * cost[..., k]).sum()) for k in starts)
+    least = adaptive_cost([text.accept for text in texts],
+                          [each[:len(text.accept)] for each, text in zip(cost, texts, strict=True)])
     return max(1.0, fixed / float(least.sum()))
 
 

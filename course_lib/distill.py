@@ -47,12 +47,14 @@ def train(
     work: Path = WORK,
     run: str = "run",
     until: int | None = None,
+    read=READ,
     say=print,
 ) -> Path:
     """Train the draft for `steps` batches of written text; return its folder.
 
     Text that is not written yet is waited for. Goes on from the last checkpoint; `until` ends this call
-    at that step (the schedule stays that of `steps`). Loss curve: curve.csv in the folder.
+    at that step (the schedule stays that of `steps`). read: the pass of text of each epoch; after the last,
+    all but pass 0 in turn. Loss curve: curve.csv in the folder.
     """
     folder = work / run
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +74,7 @@ def train(
         done, seen, spent, curve = saved["done"], saved["seen"], saved["spent"], saved["curve"]
     frequent = _frequent_tokens(read_pass(work, 0), FREQUENT)
     started = time.perf_counter()
-    for step, rows in enumerate(_batches(work, batch, seed, steps)):
+    for step, rows in enumerate(_batches(work, batch, seed, steps, read)):
         if until is not None and step >= until:
             break
         if step < done:
@@ -180,10 +182,10 @@ def _prune(target, layers):
     return draft
 
 
-def _batches(work: Path, batch: int, seed: int, steps: int):
+def _batches(work: Path, batch: int, seed: int, steps: int, read):
     """Batches of rows, in an order that depends on the seed alone."""
     given = 0
-    for epoch, index in enumerate(itertools.chain(READ, itertools.cycle(range(1, PASSES)))):
+    for epoch, index in enumerate(itertools.chain(read, itertools.cycle(range(1, PASSES)))):
         order = np.random.default_rng((seed, epoch))
         rows = [row for row in read_pass(work, index) if not row["held_back"]]
         order.shuffle(rows)

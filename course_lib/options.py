@@ -24,7 +24,8 @@ Log = Annotated[Path | None, typer.Option(help="With --served-target: texts that
                                           "messages, response, temperature, route), scored as they are.")]
 ServedConcurrency = Annotated[int, typer.Option(help="Requests at a time to served engines.")]
 Traces = Annotated[list[Path] | None, typer.Argument(help="What measure --out saved; measured if none.")]
-Routes = Annotated[str | None, typer.Option(help="Which, with commas between; all if not given.")]
+Routes = Annotated[str | None, typer.Option(help="Which, with commas between; all if not given (of ours "
+                                            "chat, code and json: copy must be named).")]
 PromptFile = Annotated[Path | None, typer.Option(help="Your own prompts: JSONL, or one a line.")]
 Limit = Annotated[int | None, typer.Option(help="The most prompts of each route (to --check: 8).")]
 NewTokens = Annotated[int, typer.Option(help="Tokens the target writes for each prompt.")]

@@ -2,7 +2,8 @@
 
 A route is a kind of traffic: chat, code, json. Acceptance differs between them, so nothing here
 ever mixes two. The course's prompts are split in two: `train` taught the draft, and `heldout`,
-which the draft has never met, is what every measurement uses.
+which the draft has never met, is what every measurement uses. A fourth route is measured only where it
+is asked for: `copy`, whose answers mostly stand in the prompt, and which no draft was taught.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROUTES = ("chat", "code", "json")
+EXTRA_ROUTES = ("copy",)  # never among "all"
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "prompts"
 # Who speaks, as logs of different origin say it.
 ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
@@ -43,15 +45,16 @@ def load_prompts(routes=ROUTES, split: str = "heldout", limit: int | None = None
 
     limit: the most prompts of each route. Raises ValueError for an unknown route or split.
     """
-    prompts = []
+    prompts, known = [], ROUTES + EXTRA_ROUTES
     for route in routes:
-        if route not in ROUTES:
-            raise ValueError(f"there is no route {route!r}: choose from {', '.join(ROUTES)}")
+        if route not in known:
+            raise ValueError(f"there is no route {route!r}: choose from {', '.join(known)}")
         with open(FOLDER / f"{route}.jsonl", encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
         chosen = [row for row in rows if row["split"] == split]
         if not chosen:
-            raise ValueError(f"there is no split {split!r}: choose heldout or train")
+            known = dict.fromkeys(row["split"] for row in rows)
+            raise ValueError(f"route {route} has no split {split!r}: choose {' or '.join(sorted(known))}")
         prompts += [Prompt(row["id"], route, split, row["messages"], row["kind"]) for row in chosen[:limit]]
     return prompts
 

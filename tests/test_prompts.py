@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from course_lib.prompts import ROUTES, load_prompts, read_prompts
+from course_lib.measure import choose_prompts
+from course_lib.prompts import EXTRA_ROUTES, ROUTES, load_prompts, read_prompts
 
 ASK = [{"role": "user", "content": "Why is the sky blue?"}]
 
@@ -173,7 +174,42 @@ def test_the_courses_own_prompts_are_readable_as_a_file_of_ones_own(tmp_path):
     prompts, _ = read(tmp_path, "\n".join(rows))
     assert [(prompt.route, prompt.messages) for prompt in prompts] == [
         (prompt.route, prompt.messages) for prompt in held_out]
-    with pytest.raises(ValueError, match="no route 'poem'"):
+    with pytest.raises(ValueError, match="no route 'poem': choose from chat, code, json, copy"):
         load_prompts(["poem"])
-    with pytest.raises(ValueError, match="no split 'test'"):
+    with pytest.raises(ValueError, match="no split 'test': choose heldout or train"):
         load_prompts(["chat"], "test")
+    with pytest.raises(ValueError, match="route copy has no split 'train': choose heldout$"):
+        load_prompts(["copy"], "train")
+
+
+@pytest.mark.parametrize("route", ROUTES + EXTRA_ROUTES)
+def test_every_route_holds_64_different_prompts_out(route):
+    prompts = load_prompts([route])
+    assert len(prompts) == len({prompt.id for prompt in prompts}) == 64
+    assert len({json.dumps(prompt.messages) for prompt in prompts}) == 64
+    for prompt in prompts:
+        assert prompt.kind and prompt.messages[-1]["role"] == "user", prompt.id
+        assert all(message["content"].strip() for message in prompt.messages), prompt.id
+
+
+def test_no_prompt_held_out_is_one_that_taught_the_draft():
+    taught = {json.dumps(prompt.messages) for prompt in load_prompts(split="train")}
+    held_out = load_prompts(ROUTES + EXTRA_ROUTES)
+    assert not [prompt.id for prompt in held_out if json.dumps(prompt.messages) in taught]
+
+
+def test_the_copy_route_is_measured_only_where_it_is_asked_for():
+    """Recordings and notebooks hold three routes; a fourth in "all" would change every one of them."""
+    assert {prompt.route for prompt in load_prompts()} == set(ROUTES) == {"chat", "code", "json"}
+    assert {prompt.route for prompt in choose_prompts(None, None, 1)} == set(ROUTES)
+    assert [prompt.id for prompt in choose_prompts(None, ["copy"], 2)] == ["copy-h001", "copy-h002"]
+
+
+def test_copying_prompts_are_varied_and_long_enough_to_copy_from():
+    prompts = load_prompts(["copy"])
+    kinds = [prompt.kind for prompt in prompts]
+    assert len(set(kinds)) >= 8 and max(map(kinds.count, kinds)) <= 10
+    openings = [prompt.messages[-1]["content"][:24] for prompt in prompts]
+    assert len(set(openings)) == 64
+    words = [sum(len(message["content"].split()) for message in prompt.messages) for prompt in prompts]
+    assert 15 <= min(words) and max(words) <= 150

@@ -16,6 +16,7 @@
 
 from pathlib import Path
 
+from course_lib import manifest
 from course_lib.fetch import ROOT
 
 RECORDINGS = ROOT / "data" / "recordings"
@@ -32,3 +33,16 @@ def recording(name: str, folder: Path = RECORDINGS) -> Path:
         raise ValueError(f"there is no recording {name} (here are: {there}): run `make recordings`, which "
                          "measures the embedded pair again")
     return path
+
+
+def provenance(name: str, data: Path = manifest.DATA) -> dict:
+    """What `plots.banner` says of a recording that does not say it itself: machine, date, command, versions.
+
+    Raises ValueError where data/manifest.json does not have them.
+    """
+    entry = manifest.read(data).get(f"recordings/{name}", {})
+    if missing := [each for each in ("machine", "date", "generator") if not entry.get(each)]:
+        raise ValueError(f"data/manifest.json does not give the {', '.join(missing)} of recordings/{name}")
+    versions = ", ".join(f"{package} {version}" for package, version in entry["versions"].items())
+    return {"machine": entry["machine"], "date": entry["date"], "command": entry["generator"],
+            "versions": versions or "none"}

@@ -175,6 +175,30 @@ def roofline_costs(
     )
 
 
+def scaled_costs(c: float, load: int = 1, per_token: float = 0.0, overhead: float = 0.0,
+                 ridge: float = math.inf, max_k: int = 16) -> RoundCosts:
+    """Round costs at a load from what was measured with one request, in plain steps of that one request.
+
+    A step takes as long as its tokens in flight say, load x width of them: with few, reading the weights
+    decides, and past the ridge arithmetic does, as in `forward_seconds`; attention is left out.
+
+        step(tokens) = max(1, tokens / ridge) + per_token (tokens - 1)
+
+    c: draft step / target step; the draft's grows with its tokens as the target's does. load: requests
+    decoded together. per_token: what a token more in flight adds in practice, where nothing should, and
+    overhead: what else a round adds at any load, both in those steps. ridge: tokens in flight from which
+    arithmetic takes as long as reading; for two-byte weights that is `Device.ridge`.
+    Raises ValueError for sizes that cannot be.
+    """
+    if min(c, per_token, overhead) < 0 or not ridge > 0 or load < 1 or max_k < 0:
+        raise ValueError("c, per_token, overhead and max_k must be 0 or more, ridge above 0, load 1 or more.")
+
+    def step(tokens: int) -> float:
+        return max(1.0, tokens / ridge) + per_token * (tokens - 1)
+
+    return RoundCosts(c * step(load), {width: step(load * width) for width in range(1, max_k + 2)}, overhead)
+
+
 def rows_that_fit(models: Sequence[Model], device: Device, context: int, tp: int = 1,
                   share: float = 0.9) -> int:
     """The most rows of `context` tokens whose caches fit beside the weights; 0 where the weights do not.

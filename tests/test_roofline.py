@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course_lib.fetch import ROOT
-from course_lib.roofline import DEVICES, MODELS, Device, Model, forward_seconds, roofline_costs, rows_that_fit
+from course_lib.roofline import (
+    DEVICES,
+    MODELS,
+    Device,
+    Model,
+    forward_seconds,
+    roofline_costs,
+    rows_that_fit,
+    scaled_costs,
+)
 
 H100 = DEVICES["h100"]
 TARGET, DRAFT = MODELS["llama-3.1-8b"], MODELS["llama-3.2-1b"]
@@ -183,3 +192,26 @@ def test_numbers_of_four_bytes_take_twice_as_long_to_read():
         Device("none", 0.0, 1e12)
     with pytest.raises(ValueError, match="1 or more"):
         forward_seconds(TOY, full, batch=0)
+
+
+@pytest.mark.parametrize("load", [1, 8, 32, 64, 256])
+def test_scaled_costs_are_the_roofline_without_attention(load):
+    step = forward_seconds(TARGET, H100)
+    bound = roofline_costs(TARGET, DRAFT, H100, load, context=0, max_k=16)
+    scaled = scaled_costs(forward_seconds(DRAFT, H100) / step, load, ridge=H100.ridge)
+    assert scaled.t_draft == pytest.approx(bound.t_draft / step, rel=0.02)
+    for width, seconds in bound.t_verify.items():
+        assert scaled.t_verify[width] == pytest.approx(seconds / step, rel=0.02)
+
+
+def test_scaled_costs_by_hand():
+    one = scaled_costs(0.1, per_token=0.02, overhead=0.05, max_k=4)
+    assert one.round_seconds(4) == pytest.approx(4 * 0.1 + 1 + 4 * 0.02 + 0.05)
+    crowd = scaled_costs(0.1, load=10, per_token=0.02, overhead=0.05, ridge=20, max_k=4)
+    assert crowd.t_draft == pytest.approx(0.1 * (1 + 9 * 0.02))  # 10 tokens in flight: below the ridge
+    assert crowd.t_verify[1] == pytest.approx(1 + 9 * 0.02)
+    assert crowd.t_verify[5] == pytest.approx(50 / 20 + 49 * 0.02)  # 50: above it
+    assert crowd.overhead == 0.05
+    for bad in ({"c": -0.1}, {"load": 0}, {"ridge": 0}, {"per_token": -1}, {"overhead": float("nan")}):
+        with pytest.raises(ValueError):
+            scaled_costs(**{"c": 0.1, **bad})

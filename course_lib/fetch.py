@@ -29,6 +29,7 @@ GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # The tokens a draft's reduced head proposes, see `reduced`. No .safetensors: vLLM takes every such file of a
 # folder for weights, and ends at a name it does not know.
 PROPOSES = "proposes.npy"
+FREQUENCY = "frequency.npy"  # every token, most frequent first: what a smaller head would propose
 SEAL = "finished.json"  # the sha256 of every file of a finished folder
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 

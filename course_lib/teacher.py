@@ -1,9 +1,9 @@
-"""The text a draft learns from: the target's own answers to the training prompts.
+"""The text a draft learns from: the target's own answers, or given ones.
 
 Every token is stored with the target's last hidden state behind it, so that training needs the
-target's head but not its layers. The work is cut into passes over the prompts and chunks of a pass;
-a chunk's file is a function of (seed, pass, chunk) alone, so writing can stop, go on, and be shared
-between processes.
+target's head but not its layers. For the shipped draft the work is cut into passes over the training
+prompts and chunks of a pass; a chunk's file is a function of (seed, pass, chunk) alone, so writing can
+stop, go on, and be shared between processes.
 """
 
 from __future__ import annotations
@@ -65,25 +65,42 @@ def write_text(
             generator = torch.Generator().manual_seed(seed * 1_000_000 + index * 1_000 + number)
             every = _every_answer([SAMPLES[index][route] for route, _, _ in chunk])
             routes, held, prompts = zip(*chunk, strict=True)
-            texts, hidden = _answer(model, prompts, every, new_tokens, generator, tokenizer.eos_token_id)
-            hidden = torch.cat(hidden).half()
-            part = path.with_suffix(f".part{os.getpid()}")
-            save_file(
-                {
-                    "route": torch.tensor(routes)[every],
-                    "held_back": torch.tensor(held)[every],
-                    "prompt": torch.tensor([token for i in every for token in prompts[i]]),
-                    "prompt_length": torch.tensor([len(prompts[i]) for i in every]),
-                    "text": torch.tensor([token for text in texts for token in text]),
-                    "text_length": torch.tensor([len(text) for text in texts]),
-                    "hidden": hidden,
-                    "top": top_tokens(model.lm_head, hidden),
-                },
-                part,
-            )
-            os.replace(part, path)
+            texts, hidden = answer(model, prompts, every, new_tokens, generator, [tokenizer.eos_token_id])
+            save_rows(path, model.lm_head, [prompts[i] for i in every], texts, hidden,
+                      route=torch.tensor(routes)[every], held_back=torch.tensor(held)[every])
             count, seconds = sum(map(len, texts)), time.perf_counter() - started
             say(f"pass {index} chunk {number}: {count} tokens, {count / seconds:.0f} a second")
+
+
+@torch.inference_mode()
+def answer(model, prompts, every, new_tokens, generator, eos):
+    """An answer to prompts[i] for each i in `every`, drawn at temperature 1: token lists, and for each the
+    hidden states [length, size] behind its tokens. eos: ids that end a text."""
+    device = model.device
+    lengths = torch.tensor([len(ids) for ids in prompts], device=device)
+    ends = torch.tensor(list(eos), dtype=torch.long, device=device)
+    tokens = torch.nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in prompts], batch_first=True)
+    cache = KVCache(len(prompts), tokens.shape[1] + new_tokens, device)
+    states = forward_hidden(model, tokens.to(device), cache)
+    cache.lengths = lengths  # right padding is taken back like a rejected draft
+    cache.keep_rows(every)  # one reading of a prompt serves all its answers
+    state = states[every, lengths[every] - 1]
+    texts, hidden = [[] for _ in every], [[] for _ in every]
+    rows, ended = torch.arange(len(every)), torch.zeros(len(every), dtype=torch.bool, device=device)
+    for _ in range(new_tokens):
+        token = draw(probabilities(model.lm_head(state), Sampling(1.0)), generator)
+        for i in (~ended).nonzero()[:, 0].tolist():
+            texts[rows[i]].append(int(token[i]))
+            hidden[rows[i]].append(state[i].clone())
+        ended = ended | torch.isin(token, ends)
+        if ended.all():
+            break
+        if ended.float().mean() > 0.2:  # moving the cache is dear: do it for many rows at once
+            going = (~ended).nonzero()[:, 0]
+            cache.keep_rows(going)
+            rows, token, ended = rows[going.cpu()], token[going], ended[going]
+        state = forward_hidden(model, token[:, None], cache)[:, -1]
+    return texts, [torch.stack(row) for row in hidden]
 
 
 def read_pass(work: Path, index: int) -> list[dict]:
@@ -94,32 +111,58 @@ def read_pass(work: Path, index: int) -> list[dict]:
         path = _text_file(work, index, number)
         while not path.exists():
             time.sleep(5)
-        data = load_file(path)
-        prompts = data["prompt"].split(data["prompt_length"].tolist())
-        texts, hidden, top = (
-            data[key].split(data["text_length"].tolist()) for key in ("text", "hidden", "top")
-        )
-        columns = (data["route"].tolist(), data["held_back"].tolist(), prompts, texts, hidden, top)
-        rows += [
-            dict(zip(("route", "held_back", "prompt", "text", "hidden", "top"), row, strict=True))
-            for row in zip(*columns, strict=True)
-        ]
+        rows += load_rows(path)
     return rows
 
 
-def token_counts(work: Path) -> np.ndarray:
-    """How often each token stands in all the written text [largest token + 1]."""
+def save_rows(path: Path, head, prompts, texts, hidden, **columns: torch.Tensor) -> None:
+    """Write texts (token ids) behind prompts, with the states [length, size] behind each of their tokens and
+    whatever `columns` say of each row. head: the target's, for its likeliest tokens."""
+    states = torch.cat(list(hidden))
+    part = path.with_suffix(f".part{os.getpid()}")
+    save_file(
+        {
+            **columns,
+            "prompt": torch.tensor([token for ids in prompts for token in ids]),
+            "prompt_length": torch.tensor([len(ids) for ids in prompts]),
+            "text": torch.tensor([token for text in texts for token in text]),
+            "text_length": torch.tensor([len(text) for text in texts]),
+            "hidden": states.half().cpu(),
+            "top": top_tokens(head, states.half().to(states.dtype)).cpu(),
+        },
+        part,
+    )
+    os.replace(part, path)
+
+
+def load_rows(path: Path) -> list[dict]:
+    """What `save_rows` wrote: of each row prompt, text, hidden, top (TOP tokens a position) and its columns."""
+    data = load_file(path)
+    lengths = data.pop("text_length").tolist()
+    columns = {"prompt": data.pop("prompt").split(data.pop("prompt_length").tolist())}
+    columns |= {key: data.pop(key).split(lengths) for key in ("text", "hidden", "top")}
+    columns |= {key: column.tolist() for key, column in data.items()}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def token_counts(work: Path, vocabulary: int = 0) -> np.ndarray:
+    """How often each token stands in all the written text [largest token + 1, or more]."""
     texts = []
     for path in sorted(work.glob("text-*.safetensors")):
         with safe_open(path, "pt") as file:
             texts.append(file.get_tensor("text").numpy())
-    return np.bincount(np.concatenate(texts))
+    return np.bincount(np.concatenate(texts), minlength=vocabulary)
 
 
+def by_frequency(times: np.ndarray) -> np.ndarray:
+    """Token ids, most frequent first; of equals the lower, which a BPE vocabulary merged earlier."""
+    return np.argsort(-times, kind="stable")
+
+
+@torch.inference_mode()
 def top_tokens(head, hidden) -> torch.Tensor:
     """The TOP likeliest tokens under hidden states [tokens, size], as int32 [tokens, TOP]."""
-    with torch.inference_mode():
-        parts = [head(part.float()).topk(TOP).indices for part in hidden.split(256)]
+    parts = [head(part).topk(TOP).indices for part in hidden.split(256)]
     return torch.cat(parts).int()
 
 
@@ -162,32 +205,3 @@ def _training_prompts(route: str):
 def _every_answer(samples: list[int]) -> torch.Tensor:
     """Which prompt each answer is to: all the first answers, then the second ones, and so on."""
     return torch.tensor([i for n in range(max(samples)) for i, count in enumerate(samples) if n < count])
-
-
-@torch.inference_mode()
-def _answer(model, prompts, every, new_tokens, generator, eos):
-    """An answer to prompts[i] for each i in `every`, drawn at temperature 1: token lists, and for each the
-    hidden states [length, size] behind its tokens."""
-    lengths = torch.tensor([len(ids) for ids in prompts])
-    tokens = torch.nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in prompts], batch_first=True)
-    cache = KVCache(len(prompts), tokens.shape[1] + new_tokens)
-    states = forward_hidden(model, tokens, cache)
-    cache.lengths = lengths  # right padding is taken back like a rejected draft
-    cache.keep_rows(every)  # one reading of a prompt serves all its answers
-    state = states[every, lengths[every] - 1]
-    texts, hidden = [[] for _ in every], [[] for _ in every]
-    rows, ended = torch.arange(len(every)), torch.zeros(len(every), dtype=torch.bool)
-    for _ in range(new_tokens):
-        token = draw(probabilities(model.lm_head(state), Sampling(1.0)), generator)
-        for i in (~ended).nonzero()[:, 0].tolist():
-            texts[rows[i]].append(int(token[i]))
-            hidden[rows[i]].append(state[i].clone())
-        ended = ended | (token == eos)
-        if ended.all():
-            break
-        if ended.float().mean() > 0.2:  # moving the cache is dear: do it for many rows at once
-            going = (~ended).nonzero()[:, 0]
-            cache.keep_rows(going)
-            rows, token, ended = rows[going], token[going], ended[going]
-        state = forward_hidden(model, token[:, None], cache)[:, -1]
-    return texts, [torch.stack(row) for row in hidden]

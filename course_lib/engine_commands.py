@@ -11,7 +11,18 @@ from typing import Annotated
 import typer
 
 from course_lib.bars import progress_bar
-from course_lib.options import AsJson, PromptFile, Routes, command_line, print_json, split
+from course_lib.options import (
+    AsJson,
+    Draft,
+    PairName,
+    PromptFile,
+    Routes,
+    Target,
+    command_line,
+    models_of,
+    print_json,
+    split,
+)
 
 Timeout = Annotated[float, typer.Option(help="Seconds without a sign of life: the request has failed.")]
 
@@ -32,7 +43,7 @@ def check(
     prompts: PromptFile = None,
     limit: Annotated[int, typer.Option(help="Prompts of each route, for the greedy texts.")] = 4,
     new_tokens: Annotated[int, typer.Option(help="Tokens of each greedy text.")] = 64,
-    temperature: Annotated[float, typer.Option(help="Of the sampled texts.")] = 1.0,
+    temperature: Annotated[float, typer.Option(help="Of the sampled texts; 0: greedy ones alone.")] = 1.0,
     samples: Annotated[int, typer.Option(help="Texts of each short prompt, a side.")] = 100,
     level: Annotated[float, typer.Option(help="Chance that a right engine fails the sampled test.")] = 0.01,
     tie: Annotated[float, typer.Option(help="Nats: a smaller margin between tokens is rounding.")] = 0.1,
@@ -62,10 +73,19 @@ def check(
 def sweep(
     out: Annotated[Path, typer.Option(help="The file of measured cells; the sweep goes on where it ends.")],
     urls: Annotated[str | None, typer.Option(help="Running engines: 0=http://a:8000,3=http://b:8000")] = None,
-    serve: Annotated[str | None, typer.Option(help="Or a command line with {port} {speculative}.")] = None,
-    speculative: Annotated[str, typer.Option(help="With --serve: --speculative-config, without k.")] = "{}",
-    port: Annotated[int, typer.Option(help="With --serve: where.")] = 8000,
-    start_timeout: Annotated[float, typer.Option(help="With --serve: seconds until it is up.")] = 600.0,
+    engine: Annotated[str | None, typer.Option(help="Or start one for each k: vllm, sglang or "
+                                                    "llama_cpp.")] = None,
+    pair: PairName = "smol",
+    target: Target = None,
+    draft: Draft = None,
+    serve: Annotated[str | None, typer.Option(help="With --engine: the command to start it, with {target} "
+                                                   "{port} {speculative}.")] = None,
+    speculative: Annotated[str | None, typer.Option(help="With --engine: other speculation: flags with {k}, "
+                                                         "or --speculative-config without k.")] = None,
+    at_once: Annotated[bool, typer.Option("--at-once", help="With --engine: all k run at the same time, and "
+                                          "take turns: fairer, if they fit.")] = False,
+    port: Annotated[int, typer.Option(help="With --engine: where; with --at-once the first.")] = 8000,
+    start_timeout: Annotated[float, typer.Option(help="With --engine: seconds until it is up.")] = 600.0,
     ks: Annotated[str | None, typer.Option(help="Drafts a round; those of --urls if not given.")] = None,
     concurrency: Annotated[str, typer.Option(help="Requests at a time.")] = "1,4",
     model: Annotated[str | None, typer.Option(help="Its name there; asked if not given.")] = None,
@@ -83,13 +103,16 @@ def sweep(
     from course_lib.costs import CostTable
     from course_lib.engines import decision
     from course_lib.engines import sweep as room
-    from course_lib.engines.server import vllm_command
+    from course_lib.engines.server import ENGINES, engine_command
     from course_lib.measure import check_writable, choose_prompts, numbers
     from course_lib.tables import show
     from course_lib.traces import Trace
 
-    if (urls is None) == (serve is None):
-        raise ValueError("give --urls of engines that run, or --serve and a command that starts one")
+    if (urls is None) == (engine is None):
+        raise ValueError("give --urls of engines that run, or --engine to start some")
+    if engine not in (None, *ENGINES):
+        raise ValueError(f"--engine {engine!r} is not known: choose from {', '.join(ENGINES)}, or start "
+                         "yours and give --urls")
     if costs is not None and trace is None:
         raise ValueError("--costs needs --trace: a prediction is made of both")
     engines = _urls(urls) if urls else {}
@@ -111,9 +134,13 @@ def sweep(
             measure({k: engines[k] for k in wanted})
         else:
             left = room.unfinished(out, wanted, list(dict.fromkeys(one.route for one in asked)), loads)
-            commands = {k: vllm_command(serve, port, k, speculative) for k in wanted}
-            _serve_each({k: command for k, command in commands.items() if k in {key[2] for key in left}},
-                        f"http://127.0.0.1:{port}", start_timeout, out, measure)
+            of_pair = models_of(pair, target, draft)
+            usual = ENGINES[engine]
+            starts = {k: (at, engine_command(serve or usual[0], speculative or usual[1], at, k, *of_pair))
+                      for k, at in zip(wanted, range(port, port + len(wanted)) if at_once
+                                       else [port] * len(wanted), strict=True)}
+            _serve({k: start for k, start in starts.items() if k in {key[2] for key in left}}, at_once,
+                   start_timeout, out, measure)
     meta, cells = room.read(out)
     chosen = {key: cell for key, cell in cells.items() if key[2] in wanted}
     found = decision.document(meta, chosen, traces, table)
@@ -123,21 +150,26 @@ def sweep(
         show(decision.table(found))
 
 
-def _serve_each(commands: dict[int, list[str]], base: str, timeout: float, out: Path,
-                measure: Callable[[dict[int, str]], None]) -> None:
-    """One engine after another, each gone before the next; one that does not start is left out."""
+def _serve(starts: dict[int, tuple[int, list[str]]], at_once: bool, timeout: float, out: Path,
+           measure: Callable[[dict[int, str]], None]) -> None:
+    """Start {k: (port, command)}, measure and end them: together, or each gone before the next. One that does
+    not start is left out."""
     from course_lib.engines.server import serving
 
     problems = []
-    for k, command in commands.items():
+    for group in [list(starts)] if at_once else [[k] for k in starts]:
         with ExitStack() as stack:
-            try:
-                stack.enter_context(serving(command, base, out.with_name(f"{out.name}.k{k}.log"), timeout))
-            except ValueError as error:
-                problems.append(f"k={k}: {error}")
-                print(problems[-1], file=sys.stderr, flush=True)
-                continue
-            measure({k: base})
+            up = {}
+            for k in group:
+                at, command = starts[k]
+                try:
+                    up[k] = stack.enter_context(serving(command, f"http://127.0.0.1:{at}",
+                                                        out.with_name(f"{out.name}.k{k}.log"), timeout))
+                except ValueError as error:
+                    problems.append(f"k={k}: {error}")
+                    print(problems[-1], file=sys.stderr, flush=True)
+            if up:
+                measure(up)
     if problems and not out.exists():
         raise ValueError(problems[0])
 

@@ -58,13 +58,19 @@ def pair_of(pair: str, target: str | None, draft: str | None, lookup: str | None
     """The pair that these options name."""
     from course_lib.pairs import load_pair
 
-    if (target is None) != (draft is None) and not (target and lookup == "only"):
-        raise ValueError("--target and --draft go together: give both, or --pair (--lookup only needs no "
-                         "draft)")
-    for option, name in (("--target", target), ("--draft", draft)):
-        if name is not None and not name.strip():
-            raise ValueError(f"{option} is empty: give a Hugging Face id or a folder")
+    _check_models(target, draft, lookup == "only")
     return load_pair(pair if target is None else target, draft, device, dtype, lookup)
+
+
+def models_of(pair: str, target: str | None, draft: str | None) -> tuple[str, str]:
+    """Names of target and draft that these options mean, for an engine to load."""
+    from course_lib.pairs import REGISTRY
+
+    _check_models(target, draft, alone=True)
+    if target is None and pair not in REGISTRY:
+        raise ValueError(f"--pair {pair!r} is not known: choose from {', '.join(REGISTRY)}, or give --target "
+                         "and --draft")
+    return (target, draft or "") if target else REGISTRY[pair]
 
 
 def split(text: str | None) -> list[str] | None:
@@ -75,3 +81,12 @@ def split(text: str | None) -> list[str] | None:
 def command_line() -> str:
     """What was typed, to stand in the provenance of what is saved."""
     return shlex.join(["python", "-m", "course_lib", *sys.argv[1:]])
+
+
+def _check_models(target: str | None, draft: str | None, alone: bool = False) -> None:
+    if (target is None) != (draft is None) and not (target and alone):
+        raise ValueError("--target and --draft go together: give both, or --pair (--lookup only needs no "
+                         "draft)")
+    for option, name in (("--target", target), ("--draft", draft)):
+        if name is not None and not name.strip():
+            raise ValueError(f"{option} is empty: give a Hugging Face id or a folder")

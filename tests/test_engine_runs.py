@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -26,7 +27,7 @@ from course_lib.engines import check as checking
 from course_lib.engines import decision
 from course_lib.engines.check import check, detects, first_difference, permutation_p, same_law
 from course_lib.engines.client import Answer, Piece, ask, ask_all, connect, served_model
-from course_lib.engines.server import serving, vllm_command
+from course_lib.engines.server import ENGINES, engine_command, serving
 from course_lib.engines.sweep import read, sweep, unfinished
 from course_lib.prompts import Prompt
 from course_lib.tables import show
@@ -41,10 +42,19 @@ def prompts(n=4, route="chat"):
     return [Prompt(f"{route}{i}", route, "own", [{"role": "user", "content": f"{i}"}]) for i in range(n)]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(together=1):
+    """The first of so many ports that nobody listens on."""
+    while True:
+        with ExitStack() as stack:
+            probes = [stack.enter_context(socket.socket()) for _ in range(together)]
+            probes[0].bind(("127.0.0.1", 0))
+            port = probes[0].getsockname()[1]
+            try:
+                for at, probe in enumerate(probes[1:], port + 1):
+                    probe.bind(("127.0.0.1", at))
+            except OSError:
+                continue
+            return port
 
 
 # The client.
@@ -112,11 +122,19 @@ def test_as_many_requests_at_a_time_as_asked_in_order_and_no_more_to_the_dead():
 # The check.
 
 
-def checked(base=None, samples=40, **spec):
+def checked(base=None, samples=40, temperature=1.0, **spec):
     options = {"sharp": 8.0, "seed": 2} | spec
     with engine(**{"sharp": 8.0, "seed": 1} | (base or {})) as ours, engine(**options) as theirs:
         greedy = [[{"role": "user", "content": f"p{i}"}] for i in range(4)]
-        return check(ours.url, theirs.url, "toy", "toy", greedy, SHORT, new_tokens=24, samples=samples)
+        return check(ours.url, theirs.url, "toy", "toy", greedy, SHORT, new_tokens=24, samples=samples,
+                     temperature=temperature)
+
+
+def test_at_temperature_0_only_greedy_text_is_compared_and_the_rest_is_not_vouched_for():
+    found = checked(k=3, fault="unwritten", temperature=0.0)  # a fault of sampled text alone
+    assert found["verdict"] == "pass" and "sampled" not in found and "not tested" in found["reasons"][1]
+    assert len(checking.counted(found)) == 1
+    assert checked(k=3, fault="greedy", temperature=0.0)["verdict"] == "fail"
 
 
 def test_a_right_engine_passes():
@@ -138,7 +156,7 @@ def test_unwritten_memory_is_found_though_counters_look_ordinary():
 
 
 def test_a_quietly_shifted_law_and_a_wrong_greedy_token_are_found():
-    assert checked(k=3, tilt=7.0)["sampled"]["verdict"] == "fail"
+    assert checked(k=3, tilt=9.0)["sampled"]["verdict"] == "fail"
     wrong = checked(k=3, fault="greedy")["greedy"]
     assert wrong["verdict"] == "fail" and wrong["different"] >= 1
     assert all(each["margin"] is None or each["margin"] > 0.1 for each in wrong["differences"])
@@ -459,30 +477,40 @@ def test_a_sweep_that_is_told_to_end_leaves_no_engine_and_keeps_its_cells(tmp_pa
     assert running.returncode != 0 and not answers_at(port) and len(read(out)[1]) >= 1
 
 
-def test_engines_started_one_after_another_make_one_sweep(tmp_path, capsys):
-    mine, out, port = tmp_path / "mine.txt", tmp_path / "sweep.jsonl", free_port()
+@pytest.mark.parametrize("at_once", [[], ["--at-once"]])
+def test_engines_started_by_the_sweep_make_one_sweep_and_are_gone(at_once, tmp_path, capsys):
+    mine, out, port = tmp_path / "mine.txt", tmp_path / "sweep.jsonl", free_port(3)
     mine.write_text("one\ntwo\nthree\n")
-    arguments = ["engine", "sweep", "--serve", f"{sys.executable} {SERVER} --port {{port}} {{speculative}}",
-                 "--port", str(port), "--ks", "0,2", "--prompts", str(mine), "--concurrency", "1", "--json",
-                 "--speculative", '{"method": "ngram"}', "--new-tokens", "8", "--out", str(out)]
+    arguments = ["engine", "sweep", "--engine", "vllm", "--port", str(port), "--ks", "0,2,3", *at_once,
+                 "--serve", f"{sys.executable} {SERVER} --port {{port}} {{speculative}}", "--json",
+                 "--concurrency", "1", "--prompts", str(mine), "--speculative", '{"method": "ngram"}',
+                 "--new-tokens", "8", "--out", str(out)]
     assert cli.main(arguments) == 0
-    plain, two = json.loads(capsys.readouterr().out)["routes"]["mine"]["loads"]["1"]["table"]
+    plain, two, _ = json.loads(capsys.readouterr().out)["routes"]["mine"]["loads"]["1"]["table"]
     assert (plain["answered"], two["answered"]) == (3, 3) and two["rounds"] > 0 and not plain["rounds"]
-    assert not answers_at(port)
+    ports = [int(cell["url"].rpartition(":")[2]) for cell in read(out)[1].values()]
+    assert sorted(ports) == ([port, port + 1, port + 2] if at_once else [port] * 3)
+    assert not any(answers_at(each) for each in set(ports))
     before = out.read_text()
     assert cli.main(arguments) == 0 and out.read_text() == before  # and no engine was started for it
 
 
 def test_the_command_of_an_engine():
-    template = "serve MODEL --port {port} {speculative}"
-    assert vllm_command(template, 8001, 0, "{}") == ["serve", "MODEL", "--port", "8001"]
-    *plain, flag, value = vllm_command(template, 8001, 3, '{"method": "draft_model", "model": "D"}')
-    assert plain == ["serve", "MODEL", "--port", "8001"] and flag == "--speculative-config"
+    serve, config = ENGINES["vllm"]
+    assert engine_command(serve, config, 8001, 0, "T", "D") == ["vllm", "serve", "T", "--port", "8001"]
+    *plain, flag, value = engine_command(serve, config, 8001, 3, "a folder/T", "D")
+    assert plain == ["vllm", "serve", "a folder/T", "--port", "8001"] and flag == "--speculative-config"
     assert json.loads(value) == {"method": "draft_model", "model": "D", "num_speculative_tokens": 3}
-    for line, json_ in (("serve {speculative}", "{}"), ("serve {port}", "{}"), (template, "method"),
-                        (template, "[1]")):
-        with pytest.raises(ValueError, match="needs \\{port\\}|not a JSON object"):
-            vllm_command(line, 1, 1, json_)
+    assert engine_command(*ENGINES["sglang"], 1, 3, "T", "D")[-2:] == ["--speculative-num-draft-tokens", "4"]
+    assert engine_command(*ENGINES["llama_cpp"], 1, 3, "T", "D")[-6:] == [
+        "-md", "D", "--spec-type", "draft-simple", "--spec-draft-n-max", "3"]
+    line = "serve --port {port} {speculative}"
+    for bad, speculative, why in (("serve {speculative}", "{}", "needs \\{port"), (line, "word", "neither"),
+                                  ("serve {port}", "{}", "needs \\{port"), (line, "[1]", "neither"),
+                                  (line + " {target}", "{}", "nothing says"),
+                                  (line, "-md {draft}", "nothing says")):
+        with pytest.raises(ValueError, match=why):
+            engine_command(bad, speculative, 1, 1)
 
 
 # The commands.
@@ -502,7 +530,7 @@ def test_check_says_fail_and_undecided_by_its_status(monkeypatch):
 
 @pytest.mark.parametrize("arguments, said", [
     (["check", "--base", "x", "--spec", "y"], "check: 'x' is no address"),
-    (["sweep", "--out", "f"], "sweep: give --urls of engines that run, or --serve"),
+    (["sweep", "--out", "f"], "sweep: give --urls of engines that run, or --engine"),
     (["sweep", "--out", "f", "--urls", "3"], "sweep: --urls has '3': write K=http"),
     (["sweep", "--out", "f", "--urls", "3=http://a,3=http://b"], "sweep: --urls has two engines for k=3"),
     (["sweep", "--out", "f", "--urls", "3=http://a", "--ks", "0"], "sweep: --urls has no engine for k=0"),

@@ -2,7 +2,7 @@
 
     greedy     the same text, token for token; where it parts, the reference's own log-probabilities tell a
                near-tie (another width rounds otherwise) from an error
-    sampled    the same law: short prompts whose answers have few likely beginnings, counted on both sides and
+    sampled    the same law: texts whose continuations have few likely beginnings, counted on both sides and
                compared by a chi-square test whose level holds for any counts (permutations)
 
 Counters cannot tell: an engine that corrupts what follows a rejected draft counts drafts as usual.
@@ -23,15 +23,15 @@ import numpy as np
 from course_lib.engines.client import Answer, ask, ask_all, connect
 from course_lib.engines.counters import between, snapshot
 
-# Answers that are nearly determined, over several tokens: the first token of an answer is the prefill's, so
-# that only the later ones are drafted and verified.
+# Patterns that go on in few ways for several tokens, at temperature 1 and for small models, too. Several: the
+# first token of an answer is the prefill's; only later ones are drafted and verified.
 SHORT = (
-    "Repeat these words and nothing else: north south east west",
-    "Count from one to six in words, separated by spaces, and stop.",
-    "Toss a coin four times. Write only the four results, each H or T, separated by spaces.",
-    "Write the days of the week in order, separated by commas, and nothing else.",
-    "Write the first six letters of the alphabet, separated by spaces.",
-    "Which is larger, 3 or 5? Answer with the sentence: The larger number is",
+    "one two three four five six seven eight nine ten\n" * 8 + "one two three",
+    "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday\n" * 8 + "Monday, Tuesday,",
+    "The cat sat on the mat.\n" * 16 + "The cat",
+    "".join(f"{n} + {n} = {n + n}\n" for n in range(1, 21)) + "21 +",
+    "for i in range(10):\n    print(i)\n\n" * 8 + "for",
+    "".join(f"{side}\n" for side in ("left", "right", "right", "left", "left", "right", "left", "right") * 3),
 )
 SHORT_TOKENS = 8
 TIE = 0.1  # nats; what bf16 rounding moves the difference of two logits by, at most
@@ -49,26 +49,27 @@ def check(base: str, spec: str, model: str, spec_model: str, prompts: Sequence[l
           progress: Progress = lambda stage, done, total: None) -> dict:
     """Compare the engine at `spec`, which speculates, with the engine at `base`, which does not.
 
-    prompts: chat messages for the greedy comparison. short: prompts for the law at `temperature`, each sent
-    `samples` times to `spec` and twice as often to `base`. level: chance that a right engine fails the
+    prompts: chat messages for the greedy comparison. short: texts to be continued, for the law at
+    `temperature`, each sent `samples` times to `spec` and twice as often to `base`; temperature 0 leaves this
+    part out, and the result's "sampled". level: chance that a right engine fails the
     sampled test, all prompts together (Bonferroni). tie: the largest margin that counts as rounding, in nats.
     Returns {"verdict": "pass" | "fail" | "undecided", "reasons": sentences, "greedy", "sampled"}, JSON
     throughout. It is undecided where nothing could be compared, or nothing was drafted.
     Raises ValueError for arguments that make no test.
     """
-    if not 0 < level < 1 or samples < 20 or temperature <= 0 or concurrency < 1 or tie < 0:
-        raise ValueError("level is between 0 and 1, temperature above 0, samples at least 20, concurrency at "
-                         "least 1 and tie 0 or more.")
+    if not 0 < level < 1 or samples < 20 or temperature < 0 or concurrency < 1 or tie < 0:
+        raise ValueError("level is between 0 and 1, temperature 0 or more, samples at least 20, concurrency "
+                         "at least 1 and tie 0 or more.")
     with connect(timeout) as client:
-        start, plain = snapshot(spec, spec_model), snapshot(base, model)
-        greedy = _greedy(client, (base, model), (spec, spec_model), prompts, new_tokens, tie, concurrency,
-                         progress)
+        plain, start = snapshot(base, model), snapshot(spec, spec_model)
+        parts = {"greedy": _greedy(client, (base, model), (spec, spec_model), prompts, new_tokens, tie,
+                                   concurrency, progress)}
         middle = snapshot(spec, spec_model)
-        sampled = _sampled(client, (base, model), (spec, spec_model), short, temperature, samples, level,
-                           concurrency, seed, progress)
-        end = snapshot(spec, spec_model)
-    greedy["counters"], sampled["counters"] = between(start, middle), between(middle, end)
-    parts = {"greedy": greedy, "sampled": sampled}
+        parts["greedy"]["counters"] = between(start, middle)
+        if temperature:
+            parts["sampled"] = _sampled(client, (base, model), (spec, spec_model), short, temperature,
+                                        samples, level, concurrency, seed, progress)
+            parts["sampled"]["counters"] = between(middle, snapshot(spec, spec_model))
     base_rounds = between(plain, snapshot(base, model))["rounds"]
     for part in parts.values():
         rounds, but = part["counters"]["rounds"], None
@@ -84,6 +85,8 @@ def check(base: str, spec: str, model: str, spec_model: str, prompts: Sequence[l
     verdicts = {part["verdict"] for part in parts.values()}
     verdict = next(each for each in ("fail", "undecided", "pass") if each in verdicts)
     reasons = [f"{name}: {part['verdict']}. {part['reason']}" for name, part in parts.items()]
+    if not temperature:
+        reasons.append("sampled: not tested at temperature 0. Sampled text may be wrong all the same.")
     return {"verdict": verdict, "reasons": reasons, "base": base, "spec": spec, "model": spec_model, **parts}
 
 
@@ -91,7 +94,9 @@ def counted(found: dict) -> list[str]:
     """What the engine counted during a `check`, in sentences."""
     said = []
     for name in ("greedy", "sampled"):
-        counters = found[name]["counters"]
+        counters = found.get(name, {}).get("counters")
+        if not counters:
+            continue
         if counters["rounds"]:
             rates = ", ".join(f"{rate:.3f}" for rate in counters["per_position"] or ())
             said.append(f"counters, {name}: {counters['rounds']:g} rounds, tokens per round "
@@ -195,9 +200,9 @@ def _sampled(client: httpx.Client, base: tuple, spec: tuple, short: Sequence[str
              samples: int, level: float, concurrency: int, seed: int, progress: Progress) -> dict:
     rng, found, failures = np.random.default_rng(seed), [], Counter()
     for text in short:
-        messages, sets = [{"role": "user", "content": text}], []
+        sets = []
         for engine in (base, base, spec):
-            said = _ask(client, engine, [messages] * samples, SHORT_TOKENS, temperature, concurrency)
+            said = _ask(client, engine, [text] * samples, SHORT_TOKENS, temperature, concurrency)
             failures.update(_failures(said))
             sets.append([_outcome(each) for each in said if not each.error])
         # Half of the samples are enough to go on with; what is missing is reported.
@@ -223,10 +228,10 @@ def _sampled(client: httpx.Client, base: tuple, spec: tuple, short: Sequence[str
     return result | {"reason": reason + _said(dict(failures))}
 
 
-def _ask(client: httpx.Client, engine: tuple, prompts: Sequence[list[dict]], tokens: int, temperature: float,
-         concurrency: int) -> list[Answer]:
+def _ask(client: httpx.Client, engine: tuple, prompts: Sequence[list[dict] | str], tokens: int,
+         temperature: float, concurrency: int) -> list[Answer]:
     address, model = engine
-    return ask_all(lambda messages: ask(client, address, model, messages, tokens, temperature, _TOP), prompts,
+    return ask_all(lambda prompt: ask(client, address, model, prompt, tokens, temperature, _TOP), prompts,
                    concurrency)
 
 

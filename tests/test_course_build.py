@@ -226,6 +226,7 @@ def test_nbval_accepts_the_built_notebook_and_compares_alt_text(built, tmp_path)
 def test_pages_have_alt_text_folds_and_links(built, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FIXTURES), str(Path(__file__).parents[1])]))
     before = (built / "99_fixture.ipynb").read_bytes()
+    (built / "GLOSSARY.md").write_text("# Words\n\n## Four\n\nSee [the notebook](99_fixture.ipynb).\n")
     assert execute_to(tmp_path / "build", built) == []
     assert (built / "99_fixture.ipynb").read_bytes() == before
     assert (tmp_path / "build" / "notebooks" / "99_fixture.ipynb").exists()
@@ -233,9 +234,9 @@ def test_pages_have_alt_text_folds_and_links(built, tmp_path, monkeypatch):
     images = re.findall(r"<img[^>]*?>", html, re.DOTALL)
     assert len(images) == 1 and 'alt="Tokens per round against k for α = 0.8: 1.80 at k = 1' in images[0]
     assert html.count("<summary>Hint 1</summary>") == 3 and html.count("Is it this one?") == 6
-    assert 'href="99_fixture.html"' in html
-    glossary = re.search(r'href="([^"]*GLOSSARY.md)"', html)[1]
-    assert (tmp_path / "build" / "html" / glossary).resolve() == (built / "GLOSSARY.md").resolve()
+    assert 'href="99_fixture.html"' in html and 'href="glossary.html">the glossary</a>' in html
+    glossary = (tmp_path / "build" / "html" / "glossary.html").read_text(encoding="utf-8")
+    assert '<h2 id="Four">Four</h2>' in glossary and '<a href="99_fixture.html">the notebook</a>' in glossary
     index = (tmp_path / "build" / "html" / "index.html").read_text(encoding="utf-8")
     assert '<a href="99_fixture.html">99 · A small notebook</a>' in index
 

@@ -1,4 +1,4 @@
-"""Execute notebooks cell by cell, and turn them into pages.
+"""Execute notebooks cell by cell; their pages are `site.py`'s.
 
 `make course` runs the learner's notebooks as they are, edited or not, into a folder of its own;
 the committed ones are never touched.
@@ -10,7 +10,6 @@ import re
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
-from html import escape
 from itertools import repeat
 from pathlib import Path
 
@@ -27,14 +26,6 @@ METADATA = {
 }
 
 MOST_WORKERS = 4  # notebooks at a time: each loads the models
-
-# nbconvert's own page drops a figure's alternative text.
-_TEMPLATE = """{% extends 'index.html.j2' %}
-{% block data_png scoped %}<div class="jp-RenderedImage jp-OutputArea-output">
-<img src="data:image/png;base64,{{ output.data['image/png'] | escape_html }}"
-     alt="{{ (output | get_metadata('alt', 'image/png') or '') | escape_html }}">
-</div>{% endblock data_png %}
-"""
 
 
 def execute(notebook: NotebookNode, folder: Path, label: str, timeout: float = 120) -> NotebookNode:
@@ -74,21 +65,24 @@ def execute(notebook: NotebookNode, folder: Path, label: str, timeout: float = 1
 
 
 def execute_to(folder: Path, notebooks: Path, timeout: float = 120) -> list[str]:
-    """Execute `notebooks/NN_*.ipynb` into `folder/notebooks/`, pages and an index in `folder/html/`.
+    """Execute `notebooks/NN_*.ipynb` into `folder/notebooks/`, and write the site of those in `folder/html/`.
 
     As many at a time as there are cores, at most MOST_WORKERS, and the cores shared among them.
-    A notebook that fails leaves its earlier page alone and does not stop the others.
+    A notebook that fails leaves what it made earlier alone and does not stop the others.
     Returns a sentence for each failure; none means all is well.
     """
+    from course_lib.course.site import build_site  # here: whoever only builds notebooks has no use for it
+
     paths = sorted(notebooks.glob("[0-9][0-9]_*.ipynb"))
+    for gone in set((folder / "notebooks").glob("*.ipynb")) - {folder / "notebooks" / p.name for p in paths}:
+        gone.unlink()
     cores = os.cpu_count() or 1
     workers = max(1, min(cores, MOST_WORKERS, len(paths)))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, _share_cores, (cores // workers,)) as pool:
-        found = list(pool.map(_execute_one, paths, repeat(folder), repeat(notebooks), repeat(timeout)))
-    done = [(path.stem, title) for path, (title, _) in zip(paths, found, strict=True) if title is not None]
-    write_atomically(folder / "html" / "index.html", _index(done))
-    return [failure for _, failure in found if failure is not None]
+        found = list(pool.map(_execute_one, paths, repeat(folder), repeat(timeout)))
+    build_site(folder / "html", folder / "notebooks", texts=notebooks)
+    return [failure for failure in found if failure is not None]
 
 
 def _share_cores(threads: int) -> None:
@@ -96,40 +90,15 @@ def _share_cores(threads: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
 
 
-def _execute_one(path: Path, folder: Path, notebooks: Path, timeout: float) -> tuple[str | None, str | None]:
-    """Its title, and why it failed: one of them None."""
+def _execute_one(path: Path, folder: Path, timeout: float) -> str | None:
+    """Why it failed, if it did."""
     notebook = nbformat.read(path, as_version=4)
     try:
         execute(notebook, path.parent, label=path.name, timeout=timeout)
     except ValueError as error:
-        return None, str(error)
+        return str(error)
     write_atomically(folder / "notebooks" / path.name, nbformat.writes(notebook) + "\n")
-    back = Path(os.path.relpath(notebooks, folder / "html")).as_posix()
-    write_atomically(folder / "html" / f"{path.stem}.html", page(notebook, path.stem, notebooks, back))
-    return _title(notebook), None
-
-
-def page(notebook: NotebookNode, name: str, notebooks: Path, back: str) -> str:
-    """One notebook as an HTML page; images are embedded, and links lead to the other pages.
-
-    back: the way from the page's folder to `notebooks`, for links to anything else.
-    """
-    from jinja2 import DictLoader
-    from nbconvert import HTMLExporter
-
-    exporter = HTMLExporter(
-        extra_loaders=[DictLoader({"course.html.j2": _TEMPLATE})],
-        template_file="course.html.j2",
-        embed_images=True,
-    )
-    html, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": name, "path": str(notebooks)}})
-
-    def link(match: re.Match) -> str:
-        target = match[1]
-        other = re.fullmatch(r"(\d\d_\w+)\.ipynb(#.*)?", target)
-        return f'href="{other[1]}.html{other[2] or ""}"' if other else f'href="{back}/{target}"'
-
-    return re.sub(r'href="(?!\w+:|#|/)([^"]+)"', link, html)
+    return None
 
 
 def run_command(folder: Path, notebooks: Path, timeout: float = 120) -> int:
@@ -179,18 +148,3 @@ def _progress(text: str, end: str = "") -> None:
         print(f"\r\033[K{text}", end=end, file=sys.stderr, flush=True)
     elif end and text:
         print(text, file=sys.stderr, flush=True)
-
-
-def _title(notebook: NotebookNode) -> str:
-    match = re.search(r"^# (.+)$", notebook.cells[0].source if notebook.cells else "", re.MULTILINE)
-    return match[1] if match else "Untitled"
-
-
-def _index(done: list[tuple[str, str]]) -> str:
-    items = "\n".join(f'<li><a href="{name}.html">{escape(title)}</a></li>' for name, title in done)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>Notebooks</title>\n'
-        "<style>body{font:18px/1.6 sans-serif;max-width:40em;margin:3em auto;padding:0 1em}"
-        "ul{list-style:none;padding:0}</style></head>\n"
-        f"<body><h1>How many tokens should the draft propose?</h1>\n<ul>\n{items}\n</ul></body>\n</html>\n"
-    )

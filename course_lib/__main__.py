@@ -21,7 +21,7 @@ except ModuleNotFoundError as missing:
     raise SystemExit(f"course_lib: {missing.name} is not installed. In the environment you want to use: "
                      "pip install -c requirements.lock -r requirements.txt -e .") from None
 
-from course_lib import decision_commands, engine_commands
+from course_lib import bench_commands, decision_commands, distill_commands, engine_commands
 from course_lib.bars import progress_bar
 from course_lib.fetch import ROOT, FetchError
 from course_lib.options import (
@@ -201,66 +201,6 @@ def costs(
 
 
 @command
-def bench(
-    what: Annotated[str, typer.Argument(help="onepass (one pass or a decoding for each k?), or assisted "
-                                             "(our decoder or transformers')?")] = "onepass",
-    pair: PairName = "smol",
-    target: Target = None,
-    draft: Draft = None,
-    device: Device = None,
-    dtype: DType = None,
-    limit: Annotated[int, typer.Option(help="Prompts of each route.")] = 8,
-    new_tokens: Annotated[int, typer.Option(help="Tokens a prompt.")] = 96,
-    temperature: Annotated[float, typer.Option(help="Of onepass; 0 is greedy.")] = 0.0,
-    batch: Annotated[int, typer.Option(help="Of onepass: texts at a time, on both sides.")] = 16,
-    as_json: AsJson = False,
-) -> None:
-    """Time a claim of the course: both sides in one run."""
-    from course_lib.measure import choose_prompts
-
-    if what not in ("onepass", "assisted"):
-        raise ValueError(f"there is no benchmark {what!r}: there are onepass and assisted")
-    prompts, models = choose_prompts(None, None, limit), pair_of(pair, target, draft, None, device, dtype)
-    with progress_bar() as bar:
-        if what == "onepass":
-            from course_lib import bench as room
-            from course_lib.sampling import Sampling
-
-            found = room.onepass(models, prompts, Sampling(temperature), new_tokens, batch, progress=bar)
-        else:
-            from course_lib import assisted as room
-
-            found = room.assisted(models, prompts, new_tokens, progress=bar)
-    print_json(found) if as_json else print(room.describe(found))
-
-
-@command
-def distill(
-    steps: Annotated[int | None, typer.Option(help="Batches of 8 texts; as shipped if not given.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the text, its order and the sampled vocabulary.",
-                                      min=0, max=2**63 - 1)] = 0,
-    threads: Annotated[int, typer.Option(help="More are faster, but round differently.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Where the draft goes; data/draft if not given.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Train the embedded draft again, from the seed (hours on two cores; goes on where it stopped)."""
-    import torch
-
-    from course_lib import distill as room
-    from course_lib.teacher import PASSES, WORK, write_text
-
-    torch.set_num_threads(threads)
-    work = WORK / f"seed{seed}"
-    write_text(range(PASSES), seed=seed, work=work, say=progress)
-    for until, schedule in room.SHIPPED if steps is None else [(steps, steps)]:
-        folder = room.train(schedule, seed=seed, work=work, until=until, say=progress)
-    room.publish(folder, out or room.DRAFT_DATA)
-    facts = json.loads((folder / "draft.json").read_text())
-    line = f"{facts['steps']} steps, {facts['tokens']} tokens, {facts['minutes']} minutes"
-    print_json(facts) if as_json else print(line)
-
-
-@command
 def metrics(
     source: Annotated[str, typer.Argument(help="A file, an address (http://host:8000), or - for stdin.")],
     since: Annotated[str | None, typer.Option(help="An earlier scrape: only what came after it.")] = None,
@@ -345,7 +285,7 @@ def manifest(
     raise typer.Exit(int(bool(problems)))
 
 
-for commands in (decision_commands, engine_commands):
+for commands in (bench_commands, decision_commands, distill_commands, engine_commands):
     commands.add(app, command)
 
 

@@ -163,7 +163,8 @@ def overlaps(draft, heads: tuple, rows: Sequence[dict], proposes: np.ndarray | N
         values = []
         for a, b in zip(*(each.split(256) for each in states(draft, part)), strict=True):
             p = (b @ their_head.T).softmax(-1)
-            values.append(torch.minimum((a @ our_head.T).softmax(-1), p if few is None else p[:, few]).sum(-1))
+            q = (a @ our_head.T).softmax(-1)
+            values.append(torch.minimum(p if few is None else p[:, few], q).sum(-1))
         found += [float(each.sum()) for each in torch.cat(values).split([len(row["text"]) for row in part])]
     return found
 

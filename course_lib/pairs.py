@@ -3,12 +3,13 @@
     load_pair("smol")                      the embedded pair, real and small
     load_pair("h100")                      Llama-3.1-8B with Llama-3.2-1B, for a GPU
     load_pair("org/target", "org/draft")   any two Hugging Face ids, or folders
+    load_pair("target", "draft@4096")      a draft of `distill` that proposes only the most frequent tokens
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -103,16 +104,24 @@ def load_pair(name_or_target: str = "smol", draft: str | None = None, device: st
     chosen = _dtype(dtype, device)
     tokenizer = _load(AutoTokenizer, target)
     if lookup != "only":
-        check_vocabularies(tokenizer.get_vocab(), _load(AutoTokenizer, draft).get_vocab())
-    models = [_load_model(target, chosen, device, spread)]
-    if lookup != "only":
-        models.append(_load_model(draft, chosen, device, False))
-        reduce_head(models[1], draft)
-    for model in models:
-        (make_graphs if device.type == "cuda" else make_lean)(model)
-    context = min(_context(model.config) for model in models)
-    return Pair(name, models[0], None if lookup == "only" else models[1], tokenizer, _eos(models[0]), context,
-                device, chosen, Lookup() if lookup else None)
+        check_vocabularies(tokenizer.get_vocab(), _load(AutoTokenizer, _cut(draft)[0]).get_vocab())
+    model = _load_model(target, chosen, device, spread)
+    (make_graphs if device.type == "cuda" else make_lean)(model)
+    pair = Pair(name, model, None, tokenizer, _eos(model), _context(model.config), device, chosen,
+                Lookup() if lookup else None)
+    return pair if lookup == "only" else _with_model(pair, draft)
+
+
+def with_draft(pair: Pair, draft: str) -> Pair:
+    """The same target with another draft: an id or folder, cut by @N or not, or "lookup" for the text itself.
+
+    Raises PairError as `load_pair` does.
+    """
+    pair = replace(pair, name=f"{pair.name.split(' + ')[0]} + {Path(draft).name}", lookup=None, draft=None)
+    if draft == "lookup":
+        return replace(pair, lookup=Lookup())
+    check_vocabularies(pair.tokenizer.get_vocab(), _load(AutoTokenizer, _cut(draft)[0]).get_vocab())
+    return _with_model(pair, draft)
 
 
 def check_vocabularies(target: dict[str, int], draft: dict[str, int]) -> None:
@@ -132,6 +141,25 @@ def check_vocabularies(target: dict[str, int], draft: dict[str, int]) -> None:
                         f"tokens; id {index} is {meaning.get(index, 'nothing')!r} for the target and "
                         f"{token!r} for the draft): speculative decoding needs a draft with the target's "
                         "tokenizer")
+
+
+def _with_model(pair: Pair, draft: str) -> Pair:
+    source, few = _cut(draft)
+    model = _load_model(source, pair.dtype, pair.device, False)
+    try:
+        reduce_head(model, source, few)
+    except ValueError as error:
+        raise PairError(str(error)) from None
+    if few is not None:
+        model.name_or_path = f"{model.name_or_path}@{few}"
+    (make_graphs if pair.device.type == "cuda" else make_lean)(model)
+    return replace(pair, draft=model, context=min(pair.context, _context(model.config)))
+
+
+def _cut(draft: str) -> tuple[str, int | None]:
+    """"FOLDER@4096" as the folder and how many tokens it may propose; without @ that is None."""
+    source, at, few = draft.rpartition("@")
+    return (source, int(few)) if at and few.isdecimal() and not Path(draft).exists() else (draft, None)
 
 
 def _device(device: str | None, name: str) -> tuple[torch.device, bool]:

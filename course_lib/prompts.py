@@ -104,10 +104,11 @@ def read_prompts(path: str | Path, skip_bad: bool = False,
 
 def read_log(path: str | Path, skip_bad: bool = False,
              say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
-             temperature: float = 0.0) -> list[Logged]:
+             temperature: float | None = 0.0) -> list[Logged]:
     """A log of answered requests, in the order of the file: JSONL, prompts as in `read_prompts`, "response"
     a string, and optionally "temperature". A line that another law wrote, by its temperature, top_p or top_k,
-    is a bad line. Repeated lines stay: traffic repeats itself. Else as `read_prompts`.
+    is a bad line; temperature None takes any law. Repeated lines stay: traffic repeats itself. Else as
+    `read_prompts`.
     """
     path = Path(path)
     logged, bad, silent = [], [], 0
@@ -188,13 +189,15 @@ def _request(line: str) -> tuple[str, list[dict[str, str]]]:
     return route.strip(), messages
 
 
-def _response(row: dict, temperature: float) -> tuple[str, bool]:
+def _response(row: dict, temperature: float | None) -> tuple[str, bool]:
     """The response of a log's line, and whether the line says its temperature; errors as in `_request`."""
     response, said = row.get("response"), row.get("temperature")
     if not isinstance(response, str) or not response:
         raise ValueError('has no "response", or an empty one. Write the text that was answered')
     if any("\ud800" <= letter <= "\udfff" for letter in response):
         raise ValueError("has half of a surrogate pair in its response, which is no character. Mend it")
+    if temperature is None:
+        return response, True
     if said is not None and (isinstance(said, bool) or said != temperature):
         raise ValueError(f"was written at temperature {said!r}, not {temperature:g}. Measure each "
                          "temperature alone")

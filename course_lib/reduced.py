@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from course_lib.fetch import PROPOSES
+from course_lib.fetch import FREQUENCY, PROPOSES
 
 
 class ReducedHead(torch.nn.Module):
@@ -35,9 +35,26 @@ class ReducedHead(torch.nn.Module):
         return logits.scatter_(-1, self.tokens.expand_as(few), few)
 
 
-def reduce_head(model: torch.nn.Module, folder: str | Path) -> bool:
-    """Give the model the reduced head that its folder asks for, if it does; say whether."""
+def reduce_head(model: torch.nn.Module, folder: str | Path, few: int | None = None) -> bool:
+    """Give the model the reduced head that its folder asks for, if it does; say whether.
+
+    few: so many tokens instead, the most frequent of the text that the draft learned from. Raises ValueError
+    where the folder does not say which these are, or names fewer.
+    """
     path = Path(folder) / PROPOSES
-    if path.exists():
-        model.lm_head = ReducedHead(model.lm_head, torch.from_numpy(np.load(path)))
-    return path.exists()
+    if few is None and not path.exists():
+        return False
+    tokens = np.load(path) if few is None else _by_frequency(Path(folder), few)
+    model.lm_head = ReducedHead(model.lm_head, torch.from_numpy(tokens))
+    return True
+
+
+def _by_frequency(folder: Path, few: int) -> np.ndarray:
+    path = next((folder / name for name in (FREQUENCY, PROPOSES) if (folder / name).exists()), None)
+    tokens = None if path is None else np.load(path)
+    if tokens is None or (np.diff(tokens) > 0).all():  # sorted by id: a set, as it was stored at first
+        raise ValueError(f"{folder} does not say which tokens are frequent ({FREQUENCY}): a draft made by "
+                         "distill does")
+    if not 1 <= few <= len(tokens):
+        raise ValueError(f"{folder} names the {len(tokens)} most frequent tokens: it cannot propose {few}")
+    return tokens[:few]

@@ -31,19 +31,28 @@ def score_texts(pair, ids: Sequence[list[int]], texts: Sequence[list[int]], samp
     drafter; see `traces.Trace`), the number of near-ties (tokens to which the target gives chance 0) and a
     dict of seconds (score_target, score_draft).
     """
+    (scores,), near_ties, seconds = score_drafts([pair], ids, texts, sampling, draft_mode, batch, progress)
+    return scores, near_ties, seconds
+
+
+def score_drafts(pairs: Sequence, ids: Sequence[list[int]], texts: Sequence[list[int]], sampling: Sampling,
+                 draft_mode: str = "sample", batch: int = 16, progress: Progress | None = None):
+    """As `score_texts`, for pairs that share a target, which reads each text once: the first value returned
+    is a list, by pair, of what that returns, and the seconds are those of all."""
     draft_sampling = draft_law(sampling, draft_mode)
-    scores, near_ties, done = [{} for _ in texts], 0, 0
+    scores, near_ties, done = [[{} for _ in texts] for _ in pairs], 0, 0
     seconds = {"score_target": 0.0, "score_draft": 0.0}
     for group in batches([len(prompt) + len(text) for prompt, text in zip(ids, texts, strict=True)], batch):
-        columns, missed = _score_batch(pair, [ids[i] for i in group], [texts[i] for i in group], sampling,
-                                       draft_sampling, seconds)
+        found, missed = _score_batch(pairs, [ids[i] for i in group], [texts[i] for i in group], sampling,
+                                     draft_sampling, seconds)
         ends = np.cumsum([len(texts[i]) for i in group])[:-1]
-        for name, values in columns.items():
-            for i, part in zip(group, np.split(values, ends), strict=True):
-                scores[i][name] = part
+        for one, columns in zip(scores, found, strict=True):
+            for name, values in columns.items():
+                for i, part in zip(group, np.split(values, ends), strict=True):
+                    one[i][name] = part
         near_ties, done = near_ties + missed, done + len(group)
         if progress:
-            progress("both models score", done, len(texts))
+            progress("both models score" if len(pairs) == 1 else "target and drafts score", done, len(texts))
     return scores, near_ties, seconds
 
 
@@ -72,47 +81,61 @@ def batches(lengths: Sequence[int], most_rows: int) -> Iterator[list[int]]:
 
 
 @torch.inference_mode()
-def _score_batch(pair, ids, texts, sampling, draft_sampling, seconds) -> tuple[dict[str, np.ndarray], int]:
-    """Columns for all tokens of the batch, text after text, and the number of near-ties."""
+def _score_batch(pairs, ids, texts, sampling, draft_sampling, seconds) -> tuple[list[dict], int]:
+    """By pair the columns for all tokens of the batch, text after text; and the number of near-ties."""
+    target, device = pairs[0].target, pairs[0].device
 
     def lap(stage: str, since: float) -> float:
-        if pair.device.type == "cuda":
-            torch.cuda.synchronize(pair.device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         now = time.perf_counter()
         seconds[stage] += now - since
         return now
 
     clock = time.perf_counter()
-    target_states = _states(pair.target, ids, texts, pair.device)
+    target_states = _states(target, ids, texts, device)
     clock = lap("score_target", clock)
-    draft_states = target_states[:0] if pair.draft is None else _states(pair.draft, ids, texts, pair.device)
-    tokens = torch.tensor([token for text in texts for token in text], device=pair.device)
-    guess = torch.full_like(tokens, NONE)
-    if pair.lookup:
-        found = [guesses(pair.lookup, prompt, text) for prompt, text in zip(ids, texts, strict=True)]
-        guess = torch.from_numpy(np.concatenate(found)).to(pair.device)
+    tokens = torch.tensor([token for text in texts for token in text], device=device)
+    drafts = []
+    for pair in pairs:
+        states, guess = target_states[:0], torch.full_like(tokens, NONE)
+        if pair.draft is not None:
+            states = _states(pair.draft, ids, texts, device)
+        if pair.lookup:
+            found = [guesses(pair.lookup, prompt, text) for prompt, text in zip(ids, texts, strict=True)]
+            guess = torch.from_numpy(np.concatenate(found)).to(device)
+        drafts.append((pair, states, guess))
     clock = lap("score_draft", clock)
-    parts, missed = [], 0
+    parts, missed = [[] for _ in pairs], 0
     for at in range(0, len(tokens), CHUNK):
         here = slice(at, at + CHUNK)
-        p = probabilities(pair.target.lm_head(target_states[here]).to(pair.device), sampling)
+        p = probabilities(target.lm_head(target_states[here]).to(device), sampling)
         clock = lap("score_target", clock)
-        q, best = torch.zeros_like(p), torch.full_like(guess[here], NONE)
-        drafter = torch.full_like(best, NOTHING)
-        if pair.draft is not None:
-            logits = _same_width(pair.draft.lm_head(draft_states[here]).to(pair.device), p.shape[-1])
-            q, best = probabilities(logits, draft_sampling), logits.argmax(-1)
-            drafter = torch.full_like(drafter, MODEL)
-        if pair.lookup:
-            sure = guess[here] != NONE
-            q = with_guesses(q, guess[here])
-            best, drafter = torch.where(sure, guess[here], best), drafter.masked_fill(sure, LOOKUP)
-        clock = lap("score_draft", clock)
         missed += int((p.gather(-1, tokens[here, None]) == 0).sum())
         if sampling.temperature == 0:  # the text says which of two near-equal logits won
             p = torch.zeros_like(p).scatter_(-1, tokens[here, None], 1.0)
-        parts.append(_columns(p, q, best, tokens[here]) | {"drafter": drafter.to(torch.int8)})
-    return {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in parts[0]}, missed
+        for columns, (pair, states, guess) in zip(parts, drafts, strict=True):
+            q, best, drafter = _draft_law(pair, states[here], guess[here], p, draft_sampling)
+            columns.append(_columns(p, q, best, tokens[here]) | {"drafter": drafter.to(torch.int8)})
+        clock = lap("score_draft", clock)
+    return [{name: torch.cat([part[name] for part in columns]).cpu().numpy() for name in columns[0]}
+            for columns in parts], missed
+
+
+def _draft_law(pair, states, guess, p, sampling):
+    """q where these states predict [positions, vocabulary], as wide as p; its likeliest token, and what
+    drafts there."""
+    q, best = torch.zeros_like(p), torch.full_like(guess, NONE)
+    drafter = torch.full_like(best, NOTHING)
+    if pair.draft is not None:
+        logits = _same_width(pair.draft.lm_head(states).to(pair.device), p.shape[-1])
+        q, best = probabilities(logits, sampling), logits.argmax(-1)
+        drafter = torch.full_like(drafter, MODEL)
+    if pair.lookup:
+        sure = guess != NONE
+        q = with_guesses(q, guess)
+        best, drafter = torch.where(sure, guess, best), drafter.masked_fill(sure, LOOKUP)
+    return q, best, drafter
 
 
 def _columns(p, q, guess, token) -> dict[str, torch.Tensor]:

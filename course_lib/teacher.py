@@ -136,7 +136,7 @@ def save_rows(path: Path, head, prompts, texts, hidden, **columns: torch.Tensor)
 
 
 def load_rows(path: Path) -> list[dict]:
-    """What `save_rows` wrote: of each row prompt, text, hidden, top (TOP tokens a position) and its columns."""
+    """What `save_rows` wrote: of each row prompt, text, hidden, top (TOP tokens a position), its columns."""
     data = load_file(path)
     lengths = data.pop("text_length").tolist()
     columns = {"prompt": data.pop("prompt").split(data.pop("prompt_length").tolist())}

@@ -115,12 +115,21 @@ def measure_trace(pair, prompts: Sequence, sampling, new_tokens: int, draft_mode
     at a time. cut: shorten a prompt that is too long for the models' context, from its beginning; without
     it such a prompt is refused by name. progress: called with a stage, prompts done and prompts in all.
     """
+    return measure_traces([pair], prompts, sampling, new_tokens, draft_mode, batch, seed, cut, command,
+                          progress)[0]
+
+
+def measure_traces(pairs: Sequence, prompts: Sequence, sampling, new_tokens: int, draft_mode: str = "sample",
+                   batch: int = 16, seed: int = 0, cut: bool = False, command: str = "",
+                   progress: Progress | None = None) -> list[Trace]:
+    """As `measure_trace`, for several drafts of one target: a trace for each pair, of the same text."""
     import torch
 
     from course_lib.scoring import batches, draft_law
     from course_lib.speculate import decode_plain
 
     draft_law(sampling, draft_mode)  # refuse a bad mode before the target has written for an hour
+    pair = min(pairs, key=lambda pair: pair.context)
     ids, shortened = encode_prompts(pair, prompts, new_tokens, cut)
     generator = torch.Generator(pair.device).manual_seed(seed)
     texts, seconds, done = [None] * len(ids), 0.0, 0
@@ -131,10 +140,11 @@ def measure_trace(pair, prompts: Sequence, sampling, new_tokens: int, draft_mode
         seconds, done = seconds + written.seconds, done + len(group)
         if progress:
             progress("the target writes", done, len(ids))
-    trace = _score(pair, prompts, ids, texts, sampling, draft_mode, batch, progress)
-    trace.meta |= {"seed": seed, "new_tokens": new_tokens, "cut": shortened, "command": command}
-    trace.meta["seconds"]["write"] = seconds
-    return trace
+    traces = _score(pairs, prompts, ids, texts, sampling, draft_mode, batch, progress)
+    for trace in traces:
+        trace.meta |= {"seed": seed, "new_tokens": new_tokens, "cut": shortened, "command": command}
+        trace.meta["seconds"]["write"] = seconds
+    return traces
 
 
 def score_trace(pair, prompts: Sequence, texts: Sequence[Sequence[int]], sampling, draft_mode: str = "sample",
@@ -146,10 +156,17 @@ def score_trace(pair, prompts: Sequence, texts: Sequence[Sequence[int]], samplin
     its argmax, else cut off by top-k or top-p. Of its own text that happens where two logits lie within
     rounding, and the text is believed; many of them mean that something else wrote it.
     """
+    return score_traces([pair], prompts, texts, sampling, draft_mode, batch, progress)[0]
+
+
+def score_traces(pairs: Sequence, prompts: Sequence, texts: Sequence[Sequence[int]], sampling,
+                 draft_mode: str = "sample", batch: int = 16,
+                 progress: Progress | None = None) -> list[Trace]:
+    """As `score_trace`, for several drafts of one target: a trace for each pair."""
     if len(texts) != len(prompts) or not all(len(text) for text in texts):
         raise ValueError(f"{len(prompts)} prompts need as many texts, each of at least one token")
-    ids, _ = encode_prompts(pair, prompts, max(map(len, texts)), cut=False)
-    return _score(pair, prompts, ids, [list(text) for text in texts], sampling, draft_mode, batch, progress)
+    ids, _ = encode_prompts(min(pairs, key=lambda pair: pair.context), prompts, max(map(len, texts)), False)
+    return _score(pairs, prompts, ids, [list(text) for text in texts], sampling, draft_mode, batch, progress)
 
 
 def add_lookup(trace: Trace, pair, prompts: Sequence, lookup, draft: bool = True) -> Trace:
@@ -223,19 +240,21 @@ def check_rows(rows: pd.DataFrame, where: str) -> None:
                          "doubled or out of order")
 
 
-def _score(pair, prompts, ids, texts, sampling, draft_mode, batch, progress) -> Trace:
-    from course_lib.scoring import score_texts
+def _score(pairs, prompts, ids, texts, sampling, draft_mode, batch, progress) -> list[Trace]:
+    from course_lib.scoring import score_drafts
 
-    scores, near_ties, seconds = score_texts(pair, ids, texts, sampling, draft_mode, batch, progress)
+    scores, near_ties, seconds = score_drafts(pairs, ids, texts, sampling, draft_mode, batch, progress)
     lengths = [len(text) for text in texts]
-    rows = pd.DataFrame({
-        "route": np.repeat([prompt.route for prompt in prompts], lengths),
-        "prompt": np.repeat([prompt.id for prompt in prompts], lengths),
-        "t": np.concatenate([np.arange(length) for length in lengths]), "token": np.concatenate(texts),
-        **{name: np.concatenate([columns[name] for columns in scores]) for name in scores[0]}})[SCHEMA.names]
-    rows = rows.astype({field.name: field.type.to_pandas_dtype() for field in list(SCHEMA)[2:]})
-    return Trace(rows, provenance(pair, sampling, draft_mode)
-                 | {"near_ties": near_ties, "seconds": {"write": 0.0, **seconds}})
+    texts = {"route": np.repeat([prompt.route for prompt in prompts], lengths),
+             "prompt": np.repeat([prompt.id for prompt in prompts], lengths),
+             "t": np.concatenate([np.arange(length) for length in lengths]), "token": np.concatenate(texts)}
+    types, traces = {field.name: field.type.to_pandas_dtype() for field in list(SCHEMA)[2:]}, []
+    for pair, each in zip(pairs, scores, strict=True):
+        columns = {name: np.concatenate([text[name] for text in each]) for name in each[0]}
+        traces.append(Trace(pd.DataFrame(texts | columns)[SCHEMA.names].astype(types),
+                            provenance(pair, sampling, draft_mode)
+                            | {"near_ties": near_ties, "seconds": {"write": 0.0, **seconds}}))
+    return traces
 
 
 def provenance(pair, sampling, draft_mode: str) -> dict:

@@ -4,7 +4,8 @@ import copy
 import itertools
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.generation import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from course_lib.lookup import Lookup
@@ -20,6 +21,21 @@ def tiny_llama(vocabulary=24, seed=0, context=256, dtype=torch.float64, **config
     config |= {"vocab_size": vocabulary, "max_position_embeddings": context, "pad_token_id": 0,
                "bos_token_id": None, "eos_token_id": None}
     return LlamaForCausalLM(LlamaConfig(**config)).to(dtype).eval()
+
+
+def save_tiny(folder, layers=4, seed=0, dtype=torch.float32, vocabulary=257, **config):
+    """A tiny Llama as a folder, with a tokenizer: one token a byte, and 256 ends a text. Its weights are
+    ones that 16 bits hold."""
+    model = tiny_llama(vocabulary, seed, dtype=torch.float32, num_hidden_layers=layers,
+                       **{"tie_word_embeddings": True, "initializer_range": 0.2, **config})
+    model.config.eos_token_id = model.generation_config.eos_token_id = 256
+    model.to(torch.bfloat16).to(dtype).save_pretrained(folder)
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate([*letters, "<end>"])}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>").save_pretrained(folder)
+    return folder
 
 
 def with_noise(model, size, seed=0):

@@ -4,6 +4,8 @@ import base64
 import json
 import os
 import re
+import subprocess
+import sys
 from html import unescape
 from urllib.parse import unquote
 
@@ -250,3 +252,11 @@ def test_axe_finds_nothing_serious_in_any_state_of_the_explorer(site, browser):
     for state in ("roofline", "counters"):  # of which nothing pasted is an error
         browser.run(f"document.querySelector('[value={state}]').click()")
         assert complaints(browser) == []
+
+
+def test_the_site_needs_little(tmp_path):
+    """What requirements-site.txt leaves out, this room does not load."""
+    heavy = {"torch", "pandas", "scipy", "matplotlib", "typer", "jupytext", "IPython"}
+    code = f"import sys, course_lib.course.site; print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

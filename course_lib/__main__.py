@@ -21,7 +21,7 @@ except ModuleNotFoundError as missing:
     raise SystemExit(f"course_lib: {missing.name} is not installed. In the environment you want to use: "
                      "pip install -c requirements.lock -r requirements.txt -e .") from None
 
-from course_lib import bench_commands, decision_commands, distill_commands, engine_commands
+from course_lib import bench_commands, course_commands, decision_commands, distill_commands, engine_commands
 from course_lib.bars import progress_bar
 from course_lib.fetch import ROOT, FetchError
 from course_lib.options import (
@@ -285,7 +285,7 @@ def manifest(
     raise typer.Exit(int(bool(problems)))
 
 
-for commands in (bench_commands, decision_commands, distill_commands, engine_commands):
+for commands in (bench_commands, course_commands, decision_commands, distill_commands, engine_commands):
     commands.add(app, command)
 
 

@@ -31,6 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from course_lib.course.progress import record
 from course_lib.course.same import same as _same
 
 Inputs = list[tuple] | Callable[[], list[tuple]]
@@ -120,7 +121,10 @@ def checker(number: str) -> Callable:
     """The `check` of one notebook: `check(function)` or `check(value, "name")` prints one line."""
 
     def check(answer: Any, name: str | None = None) -> None:
-        print(_line(number, answer, name))
+        found, verdict = _named(number, answer, name)
+        print(verdict.line)
+        if found is not None and verdict.met != "not attempted":
+            record("exercise", found.id, verdict.met)
 
     return check
 
@@ -147,19 +151,22 @@ def judge(exercise: Exercise, answer: Callable) -> Verdict:
     return Verdict(met, f"{'✓' if met == 'right' else '✗'} {exercise.id}  {' '.join(text.split())}")
 
 
-def _line(number: str, answer: Any, name: str | None) -> str:
+def _named(number: str, answer: Any, name: str | None) -> tuple[Exercise | None, Verdict]:
+    """The exercise that is meant, None if there is none, and what to say."""
     if name is None and not callable(answer):
         if answer is None or answer is ...:
-            return "○ not attempted"
-        return (
-            '✗ check needs the function itself, check(name), or a value and its name, check(value, "name").'
+            return None, Verdict("not attempted", "○ not attempted")
+        return None, Verdict(
+            "different",
+            '✗ check needs the function itself, check(name), or a value and its name, check(value, "name").',
         )
     name = name or getattr(answer, "__name__", "?")
     found = EXERCISES.get((number, name))
     if found is None:
         known = ", ".join(n for key, n in EXERCISES if key == number)
-        return f"✗ no exercise here is called {name!r}: keep the name you were given ({known})."
-    return judge(found, answer if callable(answer) else lambda: answer).line
+        line = f"✗ no exercise here is called {name!r}: keep the name you were given ({known})."
+        return None, Verdict("different", line)
+    return found, judge(found, answer if callable(answer) else lambda: answer)
 
 
 def _meet(exercise: Exercise, answer: Callable) -> tuple[str, str]:

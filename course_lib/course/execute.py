@@ -19,6 +19,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 
 from course_lib.course.explore import LIVE
+from course_lib.course.progress import OFF
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -44,7 +45,7 @@ def execute(notebook: NotebookNode, folder: Path, label: str, timeout: float = 1
         resources={"metadata": {"path": str(folder)}},
     )
     total = len(notebook.cells)
-    with client.setup_kernel():
+    with client.setup_kernel(env={**os.environ, "COURSE_PROGRESS": OFF}):  # nobody learns here
         for index, cell in enumerate(notebook.cells):
             _progress(f"{label}  cell {index + 1} of {total}")
             try:

@@ -6,7 +6,8 @@ Every option carries its explanation, folded. The questions of a notebook are in
              right=("3.36", "the accepted drafts and one more."),
              wrong=[("2.36", "that is the accepted drafts alone."), ("4.20", "…")])
 
-One right option by construction. `code` in backticks is the only markup.
+One right option by construction. `code` in backticks is the only markup. A learner who wants to commit to an
+answer before opening a fold writes the letter, `quiz("2.a", "B")`; that is noted in their progress.
 """
 
 import hashlib
@@ -14,6 +15,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
+
+from course_lib.course.progress import record
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Question:
     options: tuple[Option, ...]
 
 
+_LETTERS = "ABCDEFGHIJ"
 QUESTIONS: dict[tuple[str, str], Question] = {}  # (two digits of the notebook, id) -> question
 
 
@@ -60,10 +64,10 @@ def question(id: str, text: str, right: tuple[str, str], wrong: list[tuple[str, 
     return made
 
 
-def quizzer(number: str) -> Callable[[str], None]:
-    """The `quiz` of one notebook: `quiz("2.a")` shows that question."""
+def quizzer(number: str) -> Callable[..., None]:
+    """The `quiz` of one notebook: `quiz("2.a")` shows that question, `quiz("2.a", "B")` answers it."""
 
-    def quiz(id: str) -> None:
+    def quiz(id: str, answer: str | None = None) -> None:
         found = QUESTIONS.get((number, id))
         if found is None:
             known = ", ".join(key[1] for key in QUESTIONS if key[0] == number)
@@ -73,8 +77,23 @@ def quizzer(number: str) -> Callable[[str], None]:
         from IPython.display import display
 
         display({"text/html": as_html(found), "text/plain": as_text(found)}, raw=True)
+        if answer is not None:
+            option, line = judge(found, answer)
+            print(line)
+            if option is not None:
+                record("question", id, "right" if option.right else option.text)
 
     return quiz
+
+
+def judge(question: Question, answer: str) -> tuple[Option | None, str]:
+    """The option of a letter, None if there is none, and the line that says how good it is."""
+    letters = _LETTERS[: len(question.options)]
+    letter = answer.strip().upper() if isinstance(answer, str) else ""
+    if len(letter) != 1 or letter not in letters:
+        return None, f"✗ {question.id}  answer with one of the letters {', '.join(letters)}."
+    option = question.options[letters.index(letter)]
+    return option, f"{'✓' if option.right else '✗'} {question.id}  {option.why}"
 
 
 def as_html(question: Question) -> str:
@@ -89,11 +108,10 @@ def as_html(question: Question) -> str:
 
 def as_text(question: Question) -> str:
     """The question as plain text, the answers after all the options."""
-    letters = "ABCDEFGHIJ"
-    asked = [f"  {letter}. {o.text}" for letter, o in zip(letters, question.options, strict=False)]
+    asked = [f"  {letter}. {o.text}" for letter, o in zip(_LETTERS, question.options, strict=False)]
     answers = [
         f"  {letter}. {'Right.' if o.right else 'No.'} {o.why}"
-        for letter, o in zip(letters, question.options, strict=False)
+        for letter, o in zip(_LETTERS, question.options, strict=False)
     ]
     return "\n".join([f"Question {question.id}. {question.text}", *asked, "", "Answers", *answers])
 

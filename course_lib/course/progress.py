@@ -154,7 +154,7 @@ def describe(found: dict) -> str:
         return "\n".join([*said, "", "All exercises are solved."])
     ahead = found["next"]
     said += ["", f"Next: exercise {ahead['exercise']} ({ahead['level']}, {ahead['minutes']} min) in "
-                 f"notebooks/{ahead['notebook']}.ipynb; {found['minutes_left']} minutes of exercises are left."]
+                 f"notebooks/{ahead['notebook']}.ipynb; {found['minutes_left']} minutes of exercises left."]
     return "\n".join(said)
 
 

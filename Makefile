@@ -35,6 +35,7 @@ setup: .venv/installed
 # For maintainers: the committed notebooks, from their sources, executed.
 notebooks: setup
 	$(PY) -m course_lib build
+	$(PY) -m course_lib.course.misconceptions
 
 # data/recordings, measured again on this machine (hours). One thread: the numbers then do not depend on
 # how many cores were free. Afterwards write what was made, and when, into data/manifest.json.

@@ -1,14 +1,18 @@
-"""Benchmarks that back a claim of the course, both sides timed in one run.
+"""Benchmarks that back a claim of the course, all sides timed in one run.
 
 `onepass`: one pass (the target writes, both models score, every k is replayed) against decoding the
 same prompts once for each k. Both sides know the same at the end: tokens per round at every k.
+`training`: a draft's training step in four ways, each with less arithmetic than the one before.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -94,3 +98,74 @@ def describe(found: dict) -> str:
               f"ratio {found['ratio']:.3f}; where the text is there already "
               f"{found['ratio_without_writing']:.3f}"]
     return "\n".join(lines)
+
+
+def training(target: str, layers: Sequence[int], prompts: Sequence[Prompt], new_tokens: int = 96,
+             batch: int = 8, few: int = 4096, seed: int = 0, progress: Progress | None = None) -> dict:
+    """Time a draft's training step in four ways, in turn on the same batches of the target's text.
+
+    target along: the target reads every batch, and both laws are of the whole vocabulary. cached: its states
+    are known from the writing. sampled: the laws are of its likeliest tokens, the frequent ones and a sample
+    that stands for the rest (as drafts are trained here, see `learning`). reduced: of `few` tokens alone,
+    all that such a draft proposes. Returns tokens, and seconds and tokens a second by way.
+    """
+    from course_lib.learning import FREQUENT
+    from course_lib.make_draft import write_answers
+    from course_lib.plans import Plan, load_both
+    from course_lib.scoring import _states
+    from course_lib.teacher import by_frequency, load_rows, save_rows
+
+    teacher, learner, _, _ = load_both(Plan(target, tuple(layers), steps=1, seed=seed), None)
+    ids = [list(teacher.encode(prompt.messages)) for prompt in prompts]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "text.safetensors"
+        save_rows(path, teacher.target.lm_head, ids, *write_answers(teacher, ids, new_tokens, (seed, 0)))
+        rows = load_rows(path)
+    whole = learner.heads[0]
+    order = by_frequency(np.bincount(torch.cat([row["text"] for row in rows]), minlength=len(whole)))
+    few, every = min(few, len(whole)), np.arange(len(whole))
+    cut = whole[torch.from_numpy(order[:few].copy())]
+    # A step that knows every token of its heads samples none of them.
+    sides = {"target along": (whole, every), "cached": (whole, every), "sampled": (whole, order[:FREQUENT]),
+             "reduced": (cut, every[:few])}
+
+    def step(way: str, part: list[dict]) -> float:
+        head, learner.frequent = sides[way]
+        learner.heads, started = (head, head), time.perf_counter()
+        if way == "target along":
+            prompts, texts = ([row[key].tolist() for row in part] for key in ("prompt", "text"))
+            with torch.no_grad():
+                states = _states(teacher.target, prompts, texts, teacher.device)
+            known = states.split([len(text) for text in texts])
+            part = [row | {"hidden": each} for row, each in zip(part, known, strict=True)]
+        learner.step(part, 0.0)
+        return time.perf_counter() - started
+
+    parts, names = [rows[i:i + batch] for i in range(0, len(rows), batch)], list(sides)
+    seconds = dict.fromkeys(names, 0.0)
+    for way in names:  # the first of each sets up what later ones find ready
+        step(way, parts[0][:2])
+    for turn, part in enumerate(parts):
+        for way in (*names[turn % 4:], *names[:turn % 4]):
+            seconds[way] += step(way, part)
+        if progress:
+            progress("training steps in turn", turn + 1, len(parts))
+    tokens = sum(len(row["text"]) for row in rows)
+    return {"target": teacher.name, "layers": list(layers), "device": str(teacher.device),
+            "threads": torch.get_num_threads(), "batch": batch, "few": few, "tokens": tokens,
+            "seconds": seconds,
+            "tokens_a_second": {way: tokens / spent for way, spent in seconds.items()}}
+
+
+def describe_training(found: dict) -> str:
+    """The result of `training` in words."""
+    means = {"target along": "the target reads along, whole vocabulary", "cached": "its states cached",
+             "sampled": "cached, likely tokens and a sample of the rest",
+             "reduced": f"cached, {found['few']} tokens alone"}
+    speeds = found["tokens_a_second"]
+    lines = [f"{speed:>8.0f} {speed / speeds['target along']:>6.1f}×  {means[way]}"
+             for way, speed in speeds.items()]
+    made = f"{Path(found['target']).name} · layers {','.join(map(str, found['layers']))}"
+    how = (f"{found['device']} · {found['threads']} threads · {found['tokens']} tokens, batches of "
+           f"{found['batch']}")
+    return "\n".join([f"{made} · live · {how}", "tokens a second", *lines])

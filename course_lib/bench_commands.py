@@ -28,7 +28,7 @@ from course_lib.options import (
     split,
 )
 
-WHAT = ("onepass", "assisted", "drafts")
+WHAT = ("onepass", "assisted", "training", "drafts")
 
 
 def add(app: typer.Typer, command: Callable) -> None:
@@ -38,7 +38,8 @@ def add(app: typer.Typer, command: Callable) -> None:
 
 def bench(
     what: Annotated[str, typer.Argument(help="onepass (one pass or a decoding for each k?), assisted (our "
-                                             "decoder or transformers'?) or drafts.")] = "onepass",
+                                             "decoder or transformers'?), training (a draft's step, in four "
+                                             "ways) or drafts.")] = "onepass",
     drafts: Annotated[list[str] | None, typer.Argument(help="To compare: folders or ids, FOLDER@4096 for the "
                                                        "most frequent tokens alone, or lookup.")] = None,
     pair: PairName = "smol",
@@ -50,8 +51,9 @@ def bench(
     prompts: PromptFile = None,
     limit: Annotated[int, typer.Option(help="Prompts of each route; with --text, of those decoded.")] = 8,
     new_tokens: Annotated[int, typer.Option(help="Tokens a prompt.")] = 96,
-    temperature: Annotated[float, typer.Option(help="0 is greedy; not of assisted.")] = 0.0,
-    batch: Annotated[int, typer.Option(help="Texts at a time, where not 1.")] = 16,
+    temperature: Annotated[float, typer.Option(help="Of onepass and drafts; 0 is greedy.")] = 0.0,
+    batch: Annotated[int, typer.Option(help="Of onepass and drafts: texts read at a time.")] = 16,
+    layers: Annotated[str, typer.Option(help="Of training: those of the target.")] = "0,1,2,29",
     ks: Ks = "1,2,3,4,5,8",
     draft_mode: DraftMode = "sample",
     text: Annotated[Path | None, typer.Option(help="Of drafts: a trace whose text is read; else the target "
@@ -68,28 +70,42 @@ def bench(
         raise ValueError("name the drafts to compare: bench drafts FOLDER FOLDER ..., or lookup"
                          if what == "drafts" else f"{what} compares no drafts: leave out {drafts[0]}")
     with progress_bar() as bar:
-        if what == "drafts":
-            return _drafts(asked, bar)
-        from course_lib.measure import choose_prompts
-
-        chosen = choose_prompts(prompts, split(routes), limit)
-        models = pair_of(pair, target, draft, None, device, dtype)
-        if what == "onepass":
-            from course_lib import bench as room
-            from course_lib.sampling import Sampling
-
-            found = room.onepass(models, chosen, Sampling(temperature), new_tokens, batch, progress=bar)
-        else:
-            from course_lib import assisted as room
-
-            found = room.assisted(models, chosen, new_tokens, progress=bar)
-    print_json(found) if as_json else print(room.describe(found))
+        found, shown = {"drafts": _drafts, "training": _training}.get(what, _claim)(asked, bar)
+    print_json(found) if as_json else shown(found)
 
 
-def _drafts(asked: SimpleNamespace, bar) -> None:
+def _claim(asked: SimpleNamespace, bar) -> tuple[dict, Callable]:
+    from course_lib.measure import choose_prompts
+
+    prompts = choose_prompts(asked.prompts, split(asked.routes), asked.limit)
+    models = pair_of(asked.pair, asked.target, asked.draft, None, asked.device, asked.dtype)
+    if asked.what == "onepass":
+        from course_lib import bench as room
+        from course_lib.sampling import Sampling
+
+        found = room.onepass(models, prompts, Sampling(asked.temperature), asked.new_tokens, asked.batch,
+                             asked.seed, progress=bar)
+    else:
+        from course_lib import assisted as room
+
+        found = room.assisted(models, prompts, asked.new_tokens, progress=bar)
+    return found, lambda found: print(room.describe(found))
+
+
+def _training(asked: SimpleNamespace, bar) -> tuple[dict, Callable]:
+    from course_lib import bench as room
+    from course_lib.measure import choose_prompts, numbers
+
+    prompts = choose_prompts(asked.prompts, split(asked.routes), asked.limit)
+    found = room.training(asked.target or _target(asked.pair), numbers(asked.layers, "--layers"), prompts,
+                          asked.new_tokens, seed=asked.seed, progress=bar)
+    return found, lambda found: print(room.describe_training(found))
+
+
+def _drafts(asked: SimpleNamespace, bar) -> tuple[dict, Callable]:
     from course_lib import drafts as room
     from course_lib.measure import choose_prompts, numbers
-    from course_lib.pairs import REGISTRY, load_pair
+    from course_lib.pairs import load_pair
     from course_lib.prompts import EXTRA_ROUTES, ROUTES
     from course_lib.sampling import Sampling
     from course_lib.tables import show
@@ -98,8 +114,7 @@ def _drafts(asked: SimpleNamespace, bar) -> None:
 
     if asked.draft is not None:
         raise ValueError("bench drafts takes its drafts without --draft: name them behind the word drafts")
-    if asked.pair not in REGISTRY:
-        raise ValueError(f"there is no pair {asked.pair!r}: choose from {', '.join(REGISTRY)}")
+    source = asked.target or _target(asked.pair)
     ks = [whole("a k of --ks", k, 1) for k in numbers(asked.ks, "--ks")]
     text, routes = asked.text and Trace.load(asked.text), split(asked.routes)
     sampling = Sampling(asked.temperature)
@@ -110,7 +125,15 @@ def _drafts(asked: SimpleNamespace, bar) -> None:
         elif routes is not None:
             text.rows = text.rows[text.rows.route.isin(routes)].reset_index(drop=True)
     prompts = choose_prompts(asked.prompts, routes, None if text else asked.limit)
-    target = load_pair(asked.target or REGISTRY[asked.pair][0], None, asked.device, asked.dtype, "only")
+    target = load_pair(source, None, asked.device, asked.dtype, "only")
     found = room.compare(target, asked.drafts, prompts, sampling, asked.new_tokens, ks, asked.draft_mode,
                          text, asked.check, asked.limit, asked.batch, asked.seed, command_line(), bar)
-    print_json(found) if asked.as_json else show(room.table(found))
+    return found, lambda found: show(room.table(found))
+
+
+def _target(pair: str) -> str:
+    from course_lib.pairs import REGISTRY
+
+    if pair not in REGISTRY:
+        raise ValueError(f"there is no pair {pair!r}: choose from {', '.join(REGISTRY)}")
+    return REGISTRY[pair][0]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from course_lib.fetch import DRAFT_DATA, FREQUENCY, TARGET_FOLDER, assemble_draft, sha256
+from course_lib.fetch import DRAFT_DATA, FREQUENCY, TARGET_FOLDER, _finished_folder, assemble_draft, sha256
 from course_lib.learning import FREQUENT, Learner, batches, overlaps, prune
 from course_lib.prompts import ROUTES
 from course_lib.teacher import PASSES, WORK, by_frequency, load_model, read_pass, token_counts
@@ -113,10 +113,10 @@ def publish(folder: Path = WORK / "run", out: Path = DRAFT_DATA, proposes: int =
 def as_folder(folder: Path, out: Path) -> None:
     """Write a trained draft as a plain Hugging Face folder that proposes every token, and names them by how
     frequent they are in the text beside its run, so that `bench drafts` can compare cuts (FOLDER@4096)."""
-    out.mkdir(parents=True, exist_ok=True)
-    assemble_draft(TARGET_FOLDER, folder, out)
-    vocabulary = json.loads((out / "config.json").read_text())["vocab_size"]
-    np.save(out / FREQUENCY, by_frequency(token_counts(folder.parent, vocabulary)))
+    with _finished_folder(out) as part:
+        assemble_draft(TARGET_FOLDER, folder, part)
+        vocabulary = json.loads((part / "config.json").read_text())["vocab_size"]
+        np.save(part / FREQUENCY, by_frequency(token_counts(folder.parent, vocabulary)))
 
 
 def _batches(work: Path, batch: int, seed: int, steps: int, read):

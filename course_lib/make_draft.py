@@ -155,7 +155,7 @@ class _Run:
             ids = [list(self.teacher.encode(prompt.messages)) for prompt in prompts]
             ids = [row[-(self.teacher.context - plan.new_tokens):] for row in ids]
             if own:
-                texts, hidden = _write(self.teacher, ids, plan.new_tokens, (plan.seed, number))
+                texts, hidden = write_answers(self.teacher, ids, plan.new_tokens, (plan.seed, number))
             else:
                 texts, hidden = _read(self.teacher, ids, [prompt.response for prompt in prompts],
                                       plan.new_tokens)
@@ -167,7 +167,7 @@ class _Run:
         return load_rows(path)
 
 
-def _write(teacher: Pair, ids, new_tokens: int, seed: tuple[int, int]):
+def write_answers(teacher: Pair, ids, new_tokens: int, seed: tuple[int, int]):
     """The target's answers at temperature 1, and the states behind their tokens; similar lengths together."""
     generator = torch.Generator(teacher.device).manual_seed(int(np.random.default_rng(seed).integers(2**63)))
     texts, hidden = [None] * len(ids), [None] * len(ids)
@@ -207,7 +207,8 @@ def _finish(run: _Run, out: Path, dtype: torch.dtype) -> dict:
     logging.disable_progress_bar()
     draft.save_pretrained(part)
     run.teacher.tokenizer.save_pretrained(part)
-    np.save(part / FREQUENCY, by_frequency(run.times))
+    if run.times.any():
+        np.save(part / FREQUENCY, by_frequency(run.times))
     if (proposes := run.proposes()) is not None:
         np.save(part / PROPOSES, proposes)
     learner.write_curve(part / "curve.csv")

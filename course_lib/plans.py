@@ -73,6 +73,9 @@ class Plan:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name.replace('_', ' ')} must be {least} or more, not {value}")
+        if self.proposes is not None and self.steps == 0:
+            raise ValueError("proposes, the most frequent tokens, needs text to count them in: let steps be "
+                             "above 0")
         if self.rate is not None and not 0 < self.rate < math.inf:
             raise ValueError(f"the rate must be above 0, not {self.rate:g}")
         if self.loss not in (None, *LOSSES):

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from course_lib import distill, learning, teacher
-from course_lib.fetch import sha256
+from course_lib.fetch import FREQUENCY, PROPOSES, sha256
 
 
 def tiny(layers=4, seed=0):
@@ -166,3 +166,15 @@ def test_a_sampled_head_stands_for_the_whole(monkeypatch):
     assert total / 3000 == pytest.approx(float((head @ state).exp().sum()), rel=0.02)
     (whole, _), shift = learning._sample_heads((head, head), np.arange(25), np.random.default_rng(0))
     assert whole is head and shift == 0.0
+
+
+def test_a_run_becomes_a_folder_that_names_the_frequent_tokens(workshop):
+    tiny().save_pretrained(workshop / "target")
+    teacher.write_text(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
+    folder = distill.train(2, layers=(0, 3), work=workshop, say=lambda line: None)
+    distill.as_folder(folder, workshop / "whole")
+    model = LlamaForCausalLM.from_pretrained(workshop / "whole", dtype=torch.float32)
+    assert model.config.num_hidden_layers == 2 and not (workshop / "whole" / PROPOSES).exists()
+    order = np.load(workshop / "whole" / FREQUENCY)
+    times = teacher.token_counts(workshop, 40)
+    assert sorted(order.tolist()) == list(range(40)) and (np.diff(times[order]) <= 0).all()

@@ -35,7 +35,7 @@ from course_lib.sampling import GREEDY, Sampling
 from course_lib.speculate import decode
 from course_lib.traces import measure_trace, measure_traces
 
-KINDS = ("model", "reduced", "early layers", "lookup", "lookup, then reduced")
+KINDS = ("reduced", "early layers", "lookup, then reduced")  # the others have files of their own
 PROMPTS = [Prompt(f"{route}{i}", route, "own", [{"role": "user", "content": f"{route} {i} {i} {route} {i}"}])
            for route in ("a", "b") for i in range(5)]
 
@@ -48,7 +48,7 @@ def pair_with(kind, target, draft, proposes, eos):
     if "reduced" in kind:
         pair.draft.lm_head = ReducedHead(pair.draft.lm_head, torch.tensor(proposes))
     if kind.startswith("lookup"):
-        pair = with_lookup(pair, "first" if "then" in kind else "only")
+        pair = with_lookup(pair, "first")
     return pair
 
 
@@ -75,6 +75,11 @@ def test_greedy_text_is_that_of_generate_with_every_draft(kind):
         assert decode(pair, prompts, k, 20, GREEDY).tokens == wanted, k
 
 
+@pytest.fixture(autouse=True)
+def few_rounds(monkeypatch):
+    monkeypatch.setattr(room, "ROUNDS", 3)
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """A target; a draft of three of its four layers, somewhat trained; and its first layer alone."""
@@ -82,7 +87,7 @@ def folders(tmp_path_factory):
     target = save_tiny(home / "target")
     for name, layers, steps in (("good", (0, 1, 3), 30), ("early", (0,), 0)):
         make_draft(Plan(str(target), layers, steps=steps, batch=4, new_tokens=8), home / name, PROMPTS,
-                   say=lambda line: None)
+                   device="cpu", say=lambda line: None)
     return {name: str(home / name) for name in ("target", "good", "early")}
 
 
@@ -103,6 +108,8 @@ def test_a_cut_draft_proposes_the_most_frequent_tokens(folders, target, tmp_path
     for few, words in (("@0", "cannot propose 0"), ("@258", "names the 257 most frequent")):
         with pytest.raises(PairError, match=words):
             with_draft(target, folders["good"] + few)
+    with pytest.raises(PairError, match="does not say which tokens are frequent"):
+        with_draft(target, folders["early"] + "@32")  # it has read no text
     plain = save_tiny(tmp_path / "plain", layers=1)
     with pytest.raises(PairError, match="does not say which tokens are frequent"):
         with_draft(target, f"{plain}@32")
@@ -112,7 +119,7 @@ def test_a_cut_draft_proposes_the_most_frequent_tokens(folders, target, tmp_path
 
 
 def test_drafts_that_read_a_text_together_say_what_each_says_alone(folders, target):
-    pairs = [with_draft(target, name) for name in (folders["good"], "lookup", folders["early"] + "@64")]
+    pairs = [with_draft(target, name) for name in (folders["good"], "lookup", folders["good"] + "@64")]
     together = measure_traces(pairs, PROMPTS, Sampling(1.0), 12, seed=3)
     for pair, trace in zip(pairs, together, strict=True):
         alone = measure_trace(pair, PROMPTS, Sampling(1.0), 12, seed=3)
@@ -122,7 +129,7 @@ def test_drafts_that_read_a_text_together_say_what_each_says_alone(folders, targ
 
 def test_drafts_are_compared(folders, target):
     names = [folders["good"], folders["early"], folders["good"] + "@64", "lookup"]
-    found = compare(target, names, PROMPTS, GREEDY, 24, (1, 2, 3), check=True)
+    found = compare(target, names, PROMPTS, GREEDY, 16, (1, 2, 3), check=True)
     good, early, cut, lookup = (found["drafts"][name] for name in names)
     assert (good["layers"], early["layers"], lookup["layers"]) == (3, 1, None)
     assert good["parameters"] > early["parameters"] and lookup["parameters"] is None
@@ -137,7 +144,7 @@ def test_drafts_are_compared(folders, target):
             assert values["k"] in (1, 2, 3) and values["measured"]["mean"] > 0
             assert (values["over_first"] is None) == (one is good)
     pair = with_draft(target, names[0])
-    trace = measure_trace(pair, PROMPTS, GREEDY, 24)
+    trace = measure_trace(pair, PROMPTS, GREEDY, 16)
     for route in ("a", "b"):
         rows = trace.rows[trace.rows.route == route]
         assert good["routes"][route]["alpha"]["mean"] == pytest.approx(rows.match.mean())
@@ -195,15 +202,22 @@ def test_the_command_compares_on_recorded_text(folders, target, tmp_path, capsys
     assert "pooled" not in found["drafts"]["lookup"]
 
 
+def test_training_is_timed_in_four_ways(folders, capsys):
+    options = ["--target", folders["target"], "--layers", "0,3", "--limit", "3", "--new-tokens", "6"]
+    assert main(["bench", "training", *options, "--routes", "chat", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["seconds"]) == ["target along", "cached", "sampled", "reduced"]
+    assert found["tokens_a_second"]["cached"] == pytest.approx(found["tokens"] / found["seconds"]["cached"])
+
+
 @pytest.mark.parametrize("arguments, words", [
     (["drafts"], "name the drafts to compare"),
     (["onepass", "lookup"], "onepass compares no drafts: leave out lookup"),
-    (["speed"], "there are onepass, assisted, drafts"),
+    (["speed"], "there are onepass, assisted, training, drafts"),
     (["drafts", "lookup", "lookup"], "each once"),
     (["drafts", "/nowhere"], "there is no model in /nowhere"),
     (["drafts", "lookup", "--ks", "0"], "must be"),
     (["drafts", "lookup", "--draft", "x"], "without --draft"),
-    (["drafts", "lookup", "--pair", "big"], "there is no pair 'big'"),
     (["drafts", "lookup", "--text", "none.parquet"], "none.parquet"),
 ])
 def test_bad_input_is_one_sentence(folders, arguments, words, capsys):

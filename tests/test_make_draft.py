@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from course_lib import make_draft as room
 from course_lib import plans
 from course_lib.__main__ import main
+from course_lib.fetch import FREQUENCY
 from course_lib.learning import Learner
 from course_lib.make_draft import make_draft
 from course_lib.pairs import load_pair
@@ -59,7 +60,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been_killed(target, tmp_path, mon
             make(target, tmp_path / "halved")
     monkeypatch.setattr(Learner, "step", step)
     halved = make(target, tmp_path / "halved")
-    for name in ("curve.csv", "model.safetensors", "frequency.npy"):
+    for name in ("curve.csv", "model.safetensors", FREQUENCY):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "halved" / name).read_bytes(), name
     assert whole["alpha"] == halved["alpha"] and whole["steps"] == 20
     curve = (tmp_path / "whole" / "curve.csv").read_text().splitlines()
@@ -70,9 +71,9 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been_killed(target, tmp_path, mon
 
 
 def test_training_raises_alpha_on_the_route_it_learns(target, tmp_path):
-    found = make(target, tmp_path / "draft", steps=200, rate=1e-2)["alpha"]
+    found = make(target, tmp_path / "draft", steps=80, new_tokens=16)["alpha"]
     assert found["a"]["learned"] and not found["b"]["learned"]
-    assert found["a"]["gain"]["low"] > 0
+    assert found["a"]["gain"]["mean"] > 0.05
     gain = found["a"]["after"]["mean"] - found["a"]["before"]["mean"]
     assert found["a"]["gain"]["mean"] == pytest.approx(gain)
     assert (found["a"]["prompts"], found["b"]["prompts"]) == (3, 2)
@@ -89,6 +90,7 @@ def test_without_training_the_draft_is_the_targets_own_layers(tmp_path, tied, dt
         assert tensor.dtype == dtype and torch.equal(tensor, theirs[number]), name
     assert len([name for name in ours if "q_proj" in name]) == 2 and ("lm_head.weight" in ours) is not tied
     assert found["alpha"]["a"]["before"] == found["alpha"]["a"]["after"] and found["tokens"] == 0
+    assert not (tmp_path / "early" / FREQUENCY).exists()  # no text was read
     pair = load_pair(str(target), str(tmp_path / "early"), "cpu", "float32")
     rows = [pair.encode(prompt.messages) for prompt in prompts("a", 3)]
     wanted = [greedy_text(pair.target, row, 12, pair.eos) for row in rows]
@@ -112,7 +114,7 @@ def test_alpha_is_that_of_the_scorer_with_the_saved_draft(target, tmp_path):
         assert found["alpha"]["a"]["after"]["mean"] == pytest.approx(sum(sums) / tokens, abs=2e-3)
         if proposes:
             few = np.load(out / "proposes.npy")
-            assert len(few) == 40 and few.tolist() == np.load(out / "frequency.npy")[:40].tolist()
+            assert len(few) == 40 and few.tolist() == np.load(out / FREQUENCY)[:40].tolist()
             assert pair.draft.lm_head(torch.randn(2, 32)).isfinite().sum() == 80
 
 
@@ -186,6 +188,7 @@ def test_minutes_end_a_training(target, tmp_path):
     (["--layers", "0,1", "--start", "x", "--steps", "1"], "one of the two"),
     (["--layers", "0,1", "--steps", "1", "--proposes", "999"], "257 tokens: a draft cannot propose 999"),
     (["--layers", "0,1", "--steps", "1", "--proposes", "0"], "proposes must be 1 or more"),
+    (["--layers", "0,1", "--steps", "0", "--proposes", "9"], "needs text to count them in"),
     (["--layers", "0,1", "--steps", "1", "--loss", "mse"], "choose from turn, kl, tv"),
     (["--layers", "0,1", "--steps", "1", "--text", "corpus"], "--text corpus needs --prompts"),
     (["--layers", "0,1", "--steps", "1", "--text", "book"], "not 'book'"),

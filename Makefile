@@ -53,6 +53,9 @@ recordings: setup
 	mv $(R)/.sweep.part $(R)/sweep-cpu.json
 	$(RECORD) sweep $(R)/smol-t0.parquet --lookup first --check --ks 2,3,4 --limit 16 --json >$(R)/.sweep.part
 	mv $(R)/.sweep.part $(R)/sweep-cpu-lookup.json
+	$(RECORD) measure --routes copy --temperature 0 --out $(R)/smol-copy-t0.parquet --json >/dev/null
+	$(RECORD) sweep $(R)/smol-copy-t0.parquet --lookup only --check --ks 3,5,8 --limit 16 --json >$(R)/.sweep.part
+	mv $(R)/.sweep.part $(R)/sweep-cpu-copy.json
 
 # On a machine with CUDA (under eight minutes): the tests that need it, and round costs at the Llamas' true
 # shapes into data/recordings. Elsewhere one sentence, and nothing is measured. As above: data/manifest.json.

@@ -5,8 +5,10 @@
     costs-cpu.json                          round costs by batch (`CostTable.load`)
     sweep-cpu.json                          predicted against measured, what `sweep --check --json` printed
     sweep-cpu-lookup.json                   the same with lookup before the draft
+    smol-copy-t0.parquet                    a trace of the copy-heavy route
+    sweep-cpu-copy.json                     predicted against measured there, drafts looked up in the text
 
-`make recordings` makes all of them again. `make gpu`, on a machine with CUDA, adds
+`make recordings` makes all of them again. `make engine` makes engine-*: see `engine_run`. `make gpu`, on a machine with CUDA, adds
 
     costs-gpu-graphs-512.json ...           round costs at the shapes of Llama-3.1-8B and Llama-3.2-1B, as
     costs-gpu-eager-512.json ...            graphs and eagerly, by the positions of the cache

@@ -1,4 +1,4 @@
-"""Protects the answers to the articles' questions: each number on the page is what its expression comes to."""
+"""Protects the answers to the articles' questions: each number is what its expression comes to."""
 
 import re
 

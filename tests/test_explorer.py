@@ -116,6 +116,15 @@ def test_data_sheet_costs_at_every_load(page):
         same_table(read(page, state)[0], costs, state["alpha"])
 
 
+def test_a_forward_takes_as_long_in_both_regimes(page):
+    sizes = list(itertools.product((1, 64), (1, 5, 200), (0, 100, 16_000)))  # width 200: attention computes
+    for name, chip in itertools.product(("llama-3.1-70b", "smollm2-135m"), ("a100", "l4")):
+        found = page.run(f"{json.dumps(sizes)}.map((size) => "
+                         f"forwardSeconds(MODELS['{name}'], DEVICES['{chip}'], ...size))")
+        want = [forward_seconds(MODELS[name], DEVICES[chip], *size) for size in sizes]
+        assert found == pytest.approx(want, rel=1e-9)
+
+
 def test_the_load_named_is_the_first_at_which_nothing_pays(page):
     state = {"alpha": 0.7, "c": 0.1, "extra": 0.005, "overhead": 0.05, "ridge": 295, "load": 1}
     load = int(re.search(r"With (\d+) requests together none does", read(page, state)[0]["even"])[1])

@@ -9,8 +9,9 @@
     engine-served-t1.parquet        at temperature 1
     engine-served.json              how far both are from the same pass in this process
 
-All k run at the same time and take turns, on one thread each: what one cell takes from a noisy machine, its
-neighbours lose, too. A run that was stopped goes on.
+All k run at the same time and take turns, on one thread each: what a noisy machine takes from one, its
+neighbours lose, too. Everything is made in build/engine, where a run that was stopped goes on, and moved to
+data/recordings at the end.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 import time
@@ -33,8 +35,8 @@ from course_lib.bars import progress_bar
 from course_lib.engines.check import check
 from course_lib.engines.scrape import fetch_text
 from course_lib.engines.server import ENGINES, engine_command, serving
-from course_lib.engines.sweep import sweep
-from course_lib.fetch import DRAFT_FOLDER, PROPOSES, TARGET_FOLDER, fetch
+from course_lib.engines.sweep import sweep, unfinished
+from course_lib.fetch import DRAFT_FOLDER, PROPOSES, ROOT, TARGET_FOLDER, fetch
 from course_lib.options import progress
 from course_lib.pairs import load_pair
 from course_lib.prompts import Prompt, load_prompts
@@ -48,6 +50,7 @@ CHECKED = 3  # the k whose engine is checked
 SAMPLES = 40  # texts a side and short prompt: enough to see a third of them turned into others
 NGRAM = json.dumps({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4})
 PORT = 8200
+WORK = ROOT / "build" / "engine"
 COMMAND = "make engine"
 # The exposition is 50 kB, mostly of histograms' buckets. These are what a reader of speculation looks at.
 SHOWN = ("vllm:spec_decode", "vllm:generation_tokens", "vllm:prompt_tokens_total", "vllm:request_success",
@@ -63,7 +66,10 @@ def main(arguments: list[str]) -> int:
     fetch(progress)
     started = time.monotonic()
     try:
-        record(partial(_engine, serve_command(Path(arguments[0]).absolute())), RECORDINGS)
+        WORK.mkdir(parents=True, exist_ok=True)
+        record(partial(_engine, serve_command(Path(arguments[0]).absolute())), WORK)
+        for path in sorted(WORK.iterdir()):
+            shutil.move(path, RECORDINGS / path.name)
     except ValueError as error:
         print(f"engine_run: {error}", file=sys.stderr)
         return 2
@@ -90,21 +96,30 @@ def serve_command(python: Path) -> str:
 
 
 def record(engine: Callable, out: Path) -> None:
-    """Make every recording into the folder out. engine: `_engine`, for the command that serves."""
+    """Make what is not there of the recordings, into the folder out. engine: `_engine`, for the command that
+    serves."""
     asked = load_prompts(limit=LIMIT)
+    routes = list(dict.fromkeys(prompt.route for prompt in asked))
     with progress_bar() as bar, ExitStack() as base:
-        urls = {0: base.enter_context(engine(0))}
-        with ExitStack() as stack:
-            urls |= {k: stack.enter_context(engine(k)) for k in KS if k}
-            sweep(urls, asked, LOADS, out / "engine-vllm-sweep.jsonl", None, NEW_TOKENS, command=COMMAND,
-                  progress=bar)
-            _check(urls[0], urls[CHECKED], asked, out, bar)
-        with engine(0, target=DRAFT_FOLDER, port=PORT + 1) as draft:
-            _served(urls[0], draft, asked, out, bar)
-        with ExitStack() as stack:
-            urls |= {k: stack.enter_context(engine(k, speculative=NGRAM)) for k in KS if k}
-            sweep(urls, asked, LOADS, out / "engine-vllm-ngram-sweep.jsonl", None, NEW_TOKENS,
-                  command=COMMAND, progress=bar)
+        plain = base.enter_context(engine(0))
+
+        def swept(name: str, speculative: str, then: Callable[[str], None] = lambda spec: None) -> None:
+            with ExitStack() as stack:
+                urls = {0: plain} | {k: stack.enter_context(engine(k, speculative=speculative))
+                                     for k in KS if k}
+                sweep(urls, asked, LOADS, out / name, None, NEW_TOKENS, command=COMMAND, progress=bar)
+                then(urls[CHECKED])
+
+        with_draft, with_ngrams = "engine-vllm-sweep.jsonl", "engine-vllm-ngram-sweep.jsonl"
+        checked = out / "engine-vllm-metrics-mixed.txt"  # the last that a check writes
+        if unfinished(out / with_draft, KS, routes, LOADS) or not checked.exists():
+            swept(with_draft, ENGINES["vllm"][1],
+                  lambda spec: checked.exists() or _check(plain, spec, asked, out, bar))
+        if not (out / "engine-served.json").exists():
+            with engine(0, target=DRAFT_FOLDER, port=PORT + 1) as draft:
+                _served(plain, draft, asked, out, bar)
+        if unfinished(out / with_ngrams, KS, routes, LOADS):
+            swept(with_ngrams, NGRAM)
 
 
 def compare(served: Trace, prompts: list[Prompt]) -> dict:

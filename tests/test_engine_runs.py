@@ -26,7 +26,7 @@ from course_lib.costs import CostTable, RoundCosts
 from course_lib.engines import check as checking
 from course_lib.engines import decision
 from course_lib.engines.check import check, detects, first_difference, permutation_p, same_law
-from course_lib.engines.client import Answer, Piece, ask, ask_all, connect, served_model
+from course_lib.engines.client import Answer, Piece, ask, ask_all, connect, in_turn, served_model
 from course_lib.engines.server import ENGINES, engine_command, serving
 from course_lib.engines.sweep import read, sweep, unfinished
 from course_lib.prompts import Prompt
@@ -115,6 +115,11 @@ def test_as_many_requests_at_a_time_as_asked_in_order_and_no_more_to_the_dead():
     assert len(asked) == 5 and [answer.error for answer in answers[5:]] == ["not sent"] * 15
     assert not any(answer.error == "not sent" for answer in
                    ask_all(lambda n: Answer(error="timeout" if n % 5 else None), range(20), 1))
+    turns = []
+    found = in_turn({k: lambda item, k=k: turns.append(k) or Answer(error="refused" if k == 2 else None)
+                     for k in (0, 1, 2)}, range(8))
+    assert turns[:9] == [0, 1, 2, 1, 2, 0, 2, 0, 1] and turns.count(2) == 5 and turns.count(0) == 8
+    assert [answer.error for answer in found[2]] == ["refused"] * 5 + ["not sent"] * 3
     with pytest.raises(ZeroDivisionError):  # a mistake of the program is not a failure of the engine
         ask_all(lambda n: Answer(seconds=1 / n), [1, 0, 1], 2)
 

@@ -14,13 +14,13 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import httpx
 
-Item = TypeVar("Item")
+Item, Key = TypeVar("Item"), TypeVar("Key")
 _OVERLOADED = (429, 503)
 _GIVE_UP = 5  # failures in a row after which a dead engine is asked no further
 
@@ -161,6 +161,22 @@ def ask_all(ask_one: Callable[[Item], Answer], items: Sequence[Item], concurrenc
         state["stop"] = True
     if problems:
         raise problems[0]
+    return answers
+
+
+def in_turn(asks: Mapping[Key, Callable[[Item], Answer]], items: Sequence[Item],
+            give_up: int = _GIVE_UP) -> dict[Key, list[Answer]]:
+    """The answers of several engines to all items, one request under way at a time: each item goes to every
+    engine, from another one each time. One that failed `give_up` times in a row is asked no further."""
+    answers: dict[Key, list[Answer]] = {key: [] for key in asks}
+    keys = list(asks)
+    for number, item in enumerate(items):
+        first = number % len(keys)
+        for key in [*keys[first:], *keys[:first]]:
+            last = answers[key][-give_up:]
+            dead = len(last) == give_up and all(answer.error for answer in last)
+            answers[key].append(Answer(error="not sent", detail=f"{give_up} failures in a row before") if dead
+                                else asks[key](item))
     return answers
 
 

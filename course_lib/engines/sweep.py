@@ -3,9 +3,9 @@
     requests (client) -> times of every answer; counters before and after -> a cell, one JSON line of the file
     all cells -> `decision.document`
 
-Every k has its own running engine. Where all are up at once the k take turns within each route and load, and
-the order moves on, so that a machine that slows down favours nobody; engines started one after another cannot
-take turns, and a drift of the machine then looks like an effect of k.
+Every k has its own running engine. Where all are up at once the k take turns: at load 1 prompt by prompt,
+at others within a route and load; the order moves on, so that a machine that slows down favours nobody.
+Engines started one after another cannot take turns, and a drift of the machine looks like an effect of k.
 
 A later load meets prompts that the engine has seen: with prefix caching its times to the first token are
 shorter. Compare times to the first token between k at one load, not between loads.
@@ -19,11 +19,12 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 
 import httpx
 
-from course_lib.engines.client import Answer, ask, ask_all, connect, served_model
+from course_lib.engines.client import Answer, ask, ask_all, connect, in_turn, served_model
 from course_lib.engines.counters import between, snapshot
 from course_lib.prompts import Prompt
 
@@ -60,12 +61,17 @@ def sweep(urls: Mapping[int, str], prompts: Sequence[Prompt], concurrency: Seque
     meta = meta or {"format": FORMAT, "settings": settings, "date": _now(), "command": command}
     ready: dict[str, str] = {}
     with connect(timeout) as client:
-        left = unfinished(out, sorted(urls), list(by_route), concurrency)
-        for number, (route, load, k) in enumerate(left, 1):
-            found = _cell(client, urls[k], model, ready, by_route[route], k, load, new_tokens, temperature)
-            cells[route, load, k] = {"route": route, "concurrency": load, "k": k, **found}
-            _write(out, meta, cells)
-            progress("cells (route, load, k)", number, len(left))
+        left, done = unfinished(out, sorted(urls), list(by_route), concurrency), 0
+        for (route, load), group in groupby(left, key=lambda key: key[:2]):
+            ks = [k for _, _, k in group]
+            for turn in [ks] if load == 1 else [[k] for k in ks]:
+                engines = {k: (urls[k], *_name(client, urls[k], model, ready, temperature)) for k in turn}
+                found = _cells(client, engines, by_route[route], load, new_tokens, temperature)
+                cells |= {(route, load, k): {"route": route, "concurrency": load, "k": k, **found[k]}
+                          for k in turn}
+                _write(out, meta, cells)
+                done += len(turn)
+                progress("cells (route, load, k)", done, len(left))
 
 
 def unfinished(out: Path, ks: Sequence[int], routes: Sequence[str], concurrency: Sequence[int]) -> list[Key]:
@@ -89,25 +95,42 @@ def read(path: Path) -> tuple[dict, dict[Key, dict]]:
     raise ValueError(f"{path} is no sweep of engines of this version: name another file.") from None
 
 
-def _cell(client: httpx.Client, url: str, model: str | None, ready: dict[str, str], prompts: Sequence[Prompt],
-          k: int, load: int, new_tokens: int, temperature: float) -> dict:
-    warnings = []
+def _name(client: httpx.Client, url: str, model: str | None, ready: dict[str, str],
+          temperature: float) -> tuple[str, list[str]]:
+    """The model's name at this engine, which has then answered a first request; and what was in the way."""
     if url not in ready:
         try:
-            ready[url] = model or served_model(url)
-            # The first request pays for what the engine puts off until then. Not one of the prompts: it would
-            # be in the prefix cache.
-            ask(client, url, ready[url], [{"role": "user", "content": "Hello."}], 16, temperature)
+            name = model or served_model(url)
         except ValueError as error:  # the requests will fail, and be counted; another cell tries again
-            warnings.append(str(error))
-    name = ready.get(url, "")
-    before, started = snapshot(url, name), time.perf_counter()
-    answers = ask_all(lambda prompt: ask(client, url, name, prompt.messages, new_tokens, temperature),
-                      prompts, load)
-    seconds, counters = time.perf_counter() - started, between(before, snapshot(url, name))
-    records = [_record(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
-    return {"url": url, "model": name, "date": _now(), "seconds": seconds, "answers": records,
-            "counters": counters, "warnings": warnings + _warnings(k, counters, records)}
+            return "", [str(error)]
+        # The first request pays for what the engine puts off until then. Not one of the prompts: it would be
+        # in the prefix cache.
+        ask(client, url, name, [{"role": "user", "content": "Hello."}], 16, temperature)
+        ready[url] = name
+    return ready[url], []
+
+
+def _cells(client: httpx.Client, engines: Mapping[int, tuple[str, str, list[str]]],
+           prompts: Sequence[Prompt], load: int, new_tokens: int, temperature: float) -> dict[int, dict]:
+    """{k: cell} of engines {k: (address, model, warnings)}: one at this load, at load 1 any number."""
+    def asking(k: int) -> Callable[[Prompt], Answer]:
+        url, name, _ = engines[k]
+        return lambda prompt: ask(client, url, name, prompt.messages, new_tokens, temperature)
+
+    before = {k: snapshot(url, name) for k, (url, name, _) in engines.items()}
+    started, found = time.perf_counter(), {}
+    if load == 1:
+        answers = in_turn({k: asking(k) for k in engines}, prompts)
+        seconds = {k: sum(answer.seconds for answer in answers[k]) for k in engines}
+    else:
+        answers = {k: ask_all(asking(k), prompts, load) for k in engines}
+        seconds = dict.fromkeys(engines, time.perf_counter() - started)
+    for k, (url, name, warnings) in engines.items():
+        counters = between(before[k], snapshot(url, name))
+        records = [_record(prompt, answer) for prompt, answer in zip(prompts, answers[k], strict=True)]
+        found[k] = {"url": url, "model": name, "date": _now(), "seconds": seconds[k], "answers": records,
+                    "counters": counters, "warnings": [*warnings, *_warnings(k, counters, records)]}
+    return found
 
 
 def _record(prompt: Prompt, answer: Answer) -> dict:

@@ -5,6 +5,7 @@
     engine-vllm-check-t0.json       `engine check` of k = 3, greedy text alone
     engine-vllm-check-t1.json       with sampled text: what vLLM's CPU build makes of it
     engine-vllm-metrics-*.txt       what that engine exposed before and after the first check, and after both
+    engine-vllm-log.txt             the lines on speculation in its log
     engine-served-t0.parquet        the one pass through this engine (`Trace.load`)
     engine-served-t1.parquet        at temperature 1
     engine-served.json              how far both are from the same pass in this process
@@ -103,9 +104,11 @@ def record(engine: Callable, out: Path) -> None:
     with progress_bar() as bar, ExitStack() as base:
         plain = base.enter_context(engine(0))
 
-        def swept(name: str, speculative: str, then: Callable[[str], None] = lambda spec: None) -> None:
+        def swept(name: str, speculative: str, then: Callable[[str], None] = lambda spec: None,
+                  log: Path | None = None) -> None:
             with ExitStack() as stack:
-                urls = {0: plain} | {k: stack.enter_context(engine(k, speculative=speculative))
+                urls = {0: plain} | {k: stack.enter_context(engine(k, speculative=speculative,
+                                                                   log=log if k == CHECKED else None))
                                      for k in KS if k}
                 sweep(urls, asked, LOADS, out / name, None, NEW_TOKENS, command=COMMAND, progress=bar)
                 then(urls[CHECKED])
@@ -114,7 +117,8 @@ def record(engine: Callable, out: Path) -> None:
         checked = out / "engine-vllm-metrics-mixed.txt"  # the last that a check writes
         if unfinished(out / with_draft, KS, routes, LOADS) or not checked.exists():
             swept(with_draft, ENGINES["vllm"][1],
-                  lambda spec: checked.exists() or _check(plain, spec, asked, out, bar))
+                  lambda spec: checked.exists() or _check(plain, spec, asked, out, bar),
+                  None if checked.exists() else out / "engine-vllm-log.txt")
         if not (out / "engine-served.json").exists():
             with engine(0, target=DRAFT_FOLDER, port=PORT + 1) as draft:
                 _served(plain, draft, asked, out, bar)
@@ -143,15 +147,18 @@ def compare(served: Trace, prompts: list[Prompt]) -> dict:
 
 @contextmanager
 def _engine(serve: str, k: int, target: Path = TARGET_FOLDER, speculative: str = ENGINES["vllm"][1],
-            port: int | None = None) -> Iterator[str]:
-    """An engine of the target with k drafts a round, at PORT + k."""
+            port: int | None = None, log: Path | None = None) -> Iterator[str]:
+    """An engine of the target with k drafts a round, at PORT + k. log: where its lines on them are kept."""
     port = PORT + k if port is None else port
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder, "engine.log")
+        said = Path(folder, "engine.log")
         progress(f"starting {target.name} with k={k}")
         command = engine_command(serve, speculative, port, k, str(target), str(DRAFT_FOLDER))
-        with serving(command, f"http://127.0.0.1:{port}", log) as base:
+        with serving(command, f"http://127.0.0.1:{port}", said) as base:
             yield base
+        if log is not None:
+            lines = said.read_text(encoding="utf-8", errors="replace").splitlines()
+            _write(log, "".join(f"{line}\n" for line in lines if "SpecDecoding metrics:" in line))
 
 
 def _check(base: str, spec: str, asked: list[Prompt], out: Path, bar) -> None:

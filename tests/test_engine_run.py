@@ -4,6 +4,8 @@ The run itself needs vLLM and half an hour; what it does with engines, test_engi
 toys.
 """
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
@@ -43,6 +45,22 @@ def test_what_is_kept_of_the_metrics_reads_the_same(monkeypatch):
     monkeypatch.setattr(room, "fetch_text", lambda base: text + other)
     kept = room._metrics("http://engine")
     assert "first_token" not in kept and read_metrics(kept) == read_metrics(text)
+
+
+def test_of_the_log_the_lines_on_speculation_are_kept(monkeypatch, tmp_path):
+    line = "SpecDecoding metrics: Mean acceptance length: 1.50, Accepted: 15 tokens, Drafted: 90 tokens"
+
+    @contextmanager
+    def serving(command, base, log):
+        log.write_text(f"INFO starting\nINFO {line}\n")
+        yield base
+        log.write_text(log.read_text() + f"INFO {line}\n")  # an engine goes on until it is stopped
+
+    monkeypatch.setattr(room, "serving", serving)
+    with room._engine("serve {target} {port} {speculative}", 3, log=tmp_path / "log.txt") as base:
+        assert base.endswith(f":{room.PORT + 3}")
+    found = read_metrics((tmp_path / "log.txt").read_text(), k=3)
+    assert (found.accepted, found.drafted) == (30, 180)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

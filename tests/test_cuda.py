@@ -6,11 +6,14 @@ from functools import partial
 import pytest
 import torch
 from test_lean import llama
-from tiny import tiny_llama, tiny_pair, with_noise
+from tiny import save_tiny, tiny_llama, tiny_pair, with_noise
 
 from course_lib.cache import KVCache, forward, forward_hidden
 from course_lib.graphs import make_graphs
 from course_lib.lean import make_lean
+from course_lib.make_draft import make_draft
+from course_lib.plans import Plan
+from course_lib.prompts import Prompt
 from course_lib.sampling import Sampling
 from course_lib.speculate import decode
 
@@ -92,3 +95,10 @@ def test_in_bfloat16_graphs_are_as_near_to_the_truth_as_transformers():
 def test_rounds_are_timed_by_events(pairs):
     times = decode(pairs[2], PROMPTS, 3, 30).times
     assert (times[["draft", "verify", "seconds"]] > 0).all(axis=None)
+
+
+def test_a_draft_is_made_on_cuda(tmp_path):
+    prompts = [Prompt(str(i), "a", "own", [{"role": "user", "content": f"say {i}"}]) for i in range(12)]
+    plan = Plan(str(save_tiny(tmp_path / "target")), (0, 3), steps=40, new_tokens=16, rate=3e-3)
+    found = make_draft(plan, tmp_path / "draft", prompts, device="cuda", say=lambda line: None)
+    assert found["alpha"]["a"]["gain"]["mean"] > 0

@@ -41,7 +41,7 @@ class Chromium:
         self._process = subprocess.Popen([find(), f"--user-data-dir={self._folder.name}", *FLAGS],
                                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         port = self._wait(Path(self._folder.name) / "DevToolsActivePort")
-        self._socket = websocket.create_connection(f"ws://127.0.0.1:{port[0]}{port[1]}", timeout=60,
+        self._socket = websocket.create_connection(f"ws://127.0.0.1:{port[0]}{port[1]}", timeout=300,
                                                    suppress_origin=True)
         self._count, self._session, self.requests, self.errors = 0, None, [], []
         target = self("Target.createTarget", url="about:blank")["targetId"]

@@ -27,7 +27,7 @@ from course_lib.course.cells import Body, body_of
 ROOT = Path(__file__).resolve().parents[2]
 WEB = Path(__file__).with_name("web")
 COPIED = ("style.css", "site.js", "search.js", "explorer.html")
-TEXTS = ("GLOSSARY", "TROUBLESHOOTING", "INSTRUCTOR")  # of notebooks/*.md, what a reader of the site wants
+TEXTS = ("GLOSSARY", "TROUBLESHOOTING", "CHECKPOINTS", "MISCONCEPTIONS", "INSTRUCTOR")  # of notebooks/*.md
 
 
 @dataclass(eq=False)

@@ -52,6 +52,7 @@ def vllm(drafts, drafted, accepted, positions=(), model="m", created=None, gener
 # What each text says: engine, source, k, rounds, drafted, accepted, tokens per round, prefix rate.
 SAYS = {
     "vllm_v1": ("vLLM V1", "metrics", 3, 1000, 3000, 1600, 2.6, 1600 / 3000),
+    "vllm_v1_recorded": ("vLLM V1", "metrics", 3, 1813, 5439, 135, 1 + 135 / 1813, 135 / 5439),
     "vllm_v1_openmetrics": ("vLLM V1", "metrics", 2, 100, 200, 120, 2.2, 0.6),
     "vllm_cliff": ("vLLM V1", "metrics", 3, 412, 1236, 160, 1 + 160 / 412, 160 / 1236),
     "vllm_v0": ("vLLM V0", "metrics", 4, 13429, 53716, 20815, 34244 / 13429, 20815 / 53716),

@@ -260,3 +260,6 @@ def test_the_site_needs_little(tmp_path):
     code = f"import sys, course_lib.course.site; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+    every = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    few = (ROOT / "requirements-site.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in few if not line.startswith("#") and line not in every] == []

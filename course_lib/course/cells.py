@@ -45,8 +45,8 @@ def body_of(notebook: NotebookNode, origin: str, link: Callable[[str], str | Non
     """
     made, parts, taken = Body(), [], set()
 
-    def text(source: str) -> str:
-        soup = BeautifulSoup(_markdown(source), "html.parser")
+    def text(source: str) -> BeautifulSoup:
+        soup = BeautifulSoup(markdown(source), "html.parser")
         for each in soup.find_all("a", href=True):
             _relink(each, origin, link)
         for each in soup.find_all("img", src=re.compile(r"^(?!\w+:|//).*\.png$")):
@@ -84,7 +84,7 @@ class _Markdown(IPythonRenderer):
         return self.block_math(rf"\begin{{{name}}}{body}\end{{{name}}}")
 
 
-def _markdown(source: str) -> str:
+def markdown(source: str) -> str:
     return MarkdownWithMath(renderer=_Markdown(escape=False, exclude_anchor_links=True)).render(source)
 
 

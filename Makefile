@@ -8,7 +8,7 @@ PY := .venv/bin/python
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count()))')
 MEASURE ?= --limit 8 --new-tokens 96
 
-.PHONY: help course test setup notebooks recordings gpu engine site site-test exact bench lint clean
+.PHONY: help course test setup notebooks recordings workshop bundle gpu engine site site-test exact bench lint clean
 .NOTPARALLEL:
 
 help:
@@ -36,6 +36,15 @@ setup: .venv/installed
 notebooks: setup
 	$(PY) -m course_lib build
 	$(PY) -m course_lib.course.misconceptions
+	$(PY) -m course_lib.course.tracks
+
+# For instructors: the notebooks of a class and slides of them; and the course for machines without a network.
+TRACK ?= 90min
+workshop: setup
+	$(PY) -m course_lib workshop $(TRACK)
+
+bundle: setup
+	$(PY) -m course_lib bundle
 
 # data/recordings, measured again on this machine (hours). One thread: the numbers then do not depend on
 # how many cores were free. Afterwards write what was made, and when, into data/manifest.json.

@@ -87,16 +87,27 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @command
-def doctor(as_json: AsJson = False) -> None:
+def doctor(
+    run: Annotated[bool, typer.Option("--run", help="Also decode a few tokens, and say how fast.")] = False,
+    room: Annotated[Path | None, typer.Option(help="Instead: a folder of answers, --json of each machine of "
+                                              "a class; who is not ready?")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Check this machine: Python, packages, memory, disk, threads, GPU, model, Jupyter kernel."""
-    from course_lib import doctor as room
+    if room is not None:
+        from course_lib.course import answers
 
-    rows = room.examine()
+        found = answers.read(room)
+        print_json([one._asdict() for one in found]) if as_json else print(answers.describe(found))
+        raise typer.Exit(0 if all(one.ready for one in found) else 1)
+    from course_lib import doctor as house
+
+    rows = house.examine() + ([house.speed_row(house.decode_a_little)] if run else [])
     if as_json:
-        print_json({"usable": room.usable(rows), "checks": [row._asdict() for row in rows]})
+        print_json({"usable": house.usable(rows), "checks": [row._asdict() for row in rows]})
     else:
-        Console().print(room.table(rows))
-    raise typer.Exit(0 if room.usable(rows) else 1)
+        Console().print(house.table(rows))
+    raise typer.Exit(0 if house.usable(rows) else 1)
 
 
 @command

@@ -20,6 +20,7 @@ from course_lib.fetch import DRAFT_FOLDER, MODELS, ROOT, TARGET_FOLDER, intact
 OLDEST_PYTHON = (3, 11)
 INSTALL = "pip install -c requirements.lock -r requirements.txt -e ."
 GIB = 2**30
+GOOD_SPEED = 10  # tokens a second of plain decoding; below it the live cells take minutes
 NEED_MEMORY, GOOD_MEMORY = 2, 4  # GiB free: the small pair in float32 and a notebook; that and a browser
 NEED_DISK = 1  # GiB free: both models (0.4), the download (0.1), executed notebooks
 
@@ -45,6 +46,32 @@ def examine() -> list[Row]:
         model_row(TARGET_FOLDER, DRAFT_FOLDER, os.environ.get("COURSE_PAIR", "smol")),
         kernel_row(importlib.util.find_spec("ipykernel") is not None, sys.prefix != sys.base_prefix),
     ]
+
+
+def speed_row(decode: Callable[[], float]) -> Row:
+    """decode: decodes with the pair that the notebooks load, and returns tokens a second."""
+    try:
+        speed = decode()
+    except Exception as error:  # whatever it is, here it is the answer
+        said = " ".join(str(error).split())[:160] or type(error).__name__
+        return Row("speed", "fail", f"the pair does not decode ({said})", "see the rows above")
+    found = f"{speed:.0f} tokens a second"
+    if speed < GOOD_SPEED:
+        return Row("speed", "warn", found, "close other programs; live cells will take their time")
+    return Row("speed", "ok", found)
+
+
+def decode_a_little(tokens: int = 32) -> float:
+    """Tokens a second of the pair's plain decoding, on one prompt (seconds, with the loading)."""
+    from course_lib.pairs import load_pair
+    from course_lib.prompts import load_prompts
+    from course_lib.speculate import decode_plain
+
+    pair = load_pair(os.environ.get("COURSE_PAIR", "smol"))
+    prompt = [pair.encode(load_prompts(["chat"], limit=1)[0].messages)]
+    decode_plain(pair, prompt, max_new_tokens=4)  # what the first step sets up, later ones find ready
+    done = decode_plain(pair, prompt, max_new_tokens=tokens)
+    return len(done.tokens[0]) / done.seconds
 
 
 def usable(rows: list[Row]) -> bool:

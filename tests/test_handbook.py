@@ -126,3 +126,32 @@ def test_a_quoted_message_is_one_that_is_printed(head, message, printed):
 
 def test_every_trouble_quotes_what_is_printed():
     assert len(MESSAGES) == TROUBLES.count("\n```\n") // 2 == len(set(m.values[1] for m in MESSAGES)) >= 30
+
+
+ROOT = NOTEBOOKS.parent
+GUIDES = [pytest.param(path, id=path.name) for path in (*sorted(NOTEBOOKS.glob("*.md")), ROOT / "README.md",
+                                                        ROOT / "CONTRIBUTING.md")]
+
+
+@pytest.mark.parametrize("path", GUIDES)
+def test_commands_and_targets_that_a_page_names_exist(path):
+    import typer
+
+    from course_lib import __main__ as cli
+
+    known = set(typer.main.get_command(cli.app).commands)
+    text = path.read_text(encoding="utf-8")
+    assert set(re.findall(r"python -m course_lib (?!COMMAND)([a-z]\w*)", text)) <= known
+    modules = re.findall(r"python -m (course_lib(?:\.\w+)+)", text)
+    assert all((ROOT / f"{name.replace('.', '/')}.py").exists() for name in modules), modules
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets
+
+
+def test_files_that_contributors_are_sent_to_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:course_lib|tests|notebooks|data|engines)/[\w./]+\.(?:py|md|json|txt)", text))
+    real = {name for name in named if not re.search("N[NA]", name)}
+    places = (ROOT, ROOT / "course_lib")
+    assert len(real) >= 10
+    assert [name for name in real if not any((place / name).exists() for place in places)] == []

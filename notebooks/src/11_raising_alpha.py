@@ -411,7 +411,7 @@ banner("live", pair="smol", device=teacher.device, threads=torch.get_num_threads
 print(f"the draft has {learner.draft.config.num_hidden_layers} layers; {sum(map(torch.numel, learner.trained)):,} of its weights will be trained")
 
 # %% tags=["nbval-ignore-output"]
-ROUTE, NEW_TOKENS, SECONDS = "json", 36, 40
+ROUTE, NEW_TOKENS, SECONDS = "json", 32, 40
 
 
 def short(route, split, count):
@@ -431,7 +431,7 @@ def written(prompts, answers, seed):
 
 
 started = time.perf_counter()
-lessons = written(short(ROUTE, "train", 24), 3, seed=0)
+lessons = written(short(ROUTE, "train", 20), 3, seed=0)
 held = {route: written(short(route, "heldout", 8), 1, seed=1) for route in (ROUTE, "chat")}
 print(f"{len(lessons)} texts to learn from, {sum(len(row['text']) for row in lessons):,} tokens; held back: "
       + ", ".join(f"{len(rows)} texts of {route}" for route, rows in held.items()) + f"; {time.perf_counter() - started:.0f} s")

@@ -19,6 +19,7 @@
 # read before and after some requests. (Engines print hundreds of lines there. These are the ones that matter.)
 
 # %%
+import ast
 import json
 import os
 import re
@@ -307,7 +308,7 @@ figure, axes = plt.subplots(figsize=(8, 4.4))
 shown = dashboards["people read"]
 axes.barh(range(len(shown)), shown, color="#56B4E9", edgecolor="black")
 for place, value in enumerate(shown):
-    axes.text(value + 0.01, place, f"{value:.2f}", va="center")
+    axes.text(value + 0.01, place, f"{value:.2f}", va="center", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
 axes.axvline(found.alpha, color="black", linestyle="--", linewidth=1.5, label=f"α = {found.alpha:.2f}")
 axes.axvline(PREFIX, color="#D55E00", linestyle=":", linewidth=2, label=f"prefix rate = {PREFIX:.2f}")
 axes.set(yticks=range(len(shown)), yticklabels=shown.index, xlabel='what people read as "acceptance rate"', xlim=(0, max(shown) + 0.12))
@@ -416,7 +417,8 @@ pd.DataFrame([{"prompt ends with": each["prompt"].strip()[-32:].replace("\n", " 
 worst = max(tests, key=lambda each: each["outcomes"][-1]["spec"] - each["outcomes"][-1]["base"])
 sides = {"without speculation": "base", "with": "spec"}
 total = {side: sum(each[side] for each in worst["outcomes"]) for side in sides.values()}
-labels = [each["outcome"].replace("' '", " ").strip("'\" ") for each in worst["outcomes"]]
+spelled = [re.findall(r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"", each["outcome"]) for each in worst["outcomes"]]  # tokens, as Python writes them
+labels = ["".join(map(ast.literal_eval, tokens)).replace("\n", "↵").strip() or each["outcome"] for tokens, each in zip(spelled, worst["outcomes"], strict=True)]
 labels = [label if len(label) <= 30 else label[:29] + "…" for label in labels]
 figure, axes = plt.subplots(figsize=(8, 1.6 + 0.55 * len(labels)))
 for number, (name, side) in enumerate(sides.items()):
@@ -455,7 +457,8 @@ print(f"{failed} of 100 right engines fail; the level allows about {100 * hot['s
 # ### What the counters said meanwhile
 
 # %%
-sampled_trace = Trace.load(recording("smol-t1.parquet"))
+sampled_trace = Trace.load(recording("engine-served-t1.parquet"))
+banner("recorded", **provenance("engine-served-t1.parquet"), texts=int((sampled_trace.rows.t == 0).sum()), temperature=1)
 # vLLM proposes the draft's likeliest token, also at temperature 1. It is accepted where it is the text's token.
 favourite = [each.astype(float) for each in sampled_trace.column("match")]
 healthy = position_rates(favourite, K).unconditional.tolist()
@@ -467,9 +470,10 @@ print(f"position 0 of the sampled rounds accepts {seen['position 0']['sampled, c
 seen.round(3)
 
 # %% [markdown]
-# "To be expected" is a replay of our own text at temperature 1, of other prompts, so it is no exact yardstick. It need
-# not be. The counters count on as usual: rounds, drafts, now and then an accepted one. On a dashboard that looks like a
-# **bad draft**, which is a common thing, and not like a broken engine.
+# "To be expected" is a replay of text that this target wrote at temperature 1, read by this draft, each in a vLLM server
+# of its own, without speculation. (It is of other prompts, so no exact yardstick. It need not be.) The counters count on
+# as usual: rounds, drafts, now and then an accepted one. On a dashboard that looks like a **bad draft**, which is a
+# common thing, and not like a broken engine.
 #
 # In production it is worse still, as greedy and sampled requests share the counters. That is what the last lines of the
 # log were. Here are the counters of all the check's requests together:
@@ -489,11 +493,11 @@ print("warnings of read_metrics:", "; ".join(mixed.warnings) or "none")
 #
 # ## The sweep of a real engine
 #
-# At temperature 0 this engine has passed. So its counters may be believed there, and its clock. For each k it was
-# started anew and answered the same prompts, one at a time and four at a time:
+# At temperature 0 this engine has passed. So its counters may be believed there, and its clock. For each k one was
+# started. All were up together and took turns with the same prompts, one request at a time and four at a time:
 #
 # ```
-# python -m course_lib engine sweep --engine vllm --pair smol --ks 0,3,5,7,9 --concurrency 1,4 --out sweep.jsonl
+# python -m course_lib engine sweep --engine vllm --pair smol --ks 0,3,5,7,9 --at-once --concurrency 1,4 --out FILE
 # ```
 #
 # First the counters. Beside them stands what one pass over the text predicts, without any engine that speculates: replay
@@ -588,9 +592,9 @@ for name, column in seconds.items():
 seconds.round(1).rename_axis("k")
 
 # %% [markdown]
-# A price belongs to the engine's kernels, its scheduler and its draft's way of running. Here the model is small, nothing
-# is compiled, all is float32 on a CPU, and much of a round is the engine's own work between forwards. That says little
-# about a GPU. What carries over is the method: get the engine's own prices, from one sweep.
+# A price belongs to the engine: its kernels, its scheduler, and the way it runs the draft (here nothing is compiled, all is
+# float32 on one thread of a CPU, and each draft step computes all 49,152 logits). Neither column says anything about a
+# GPU. What carries over is the method: get the engine's own prices, from one sweep.
 #
 # A round's price follows from what was measured outside, with no clock inside the engine: tokens per round ÷ speedup.
 #
@@ -676,12 +680,12 @@ for (route, load, k), cell in cells_ngram.items():
     if k and load == 1:
         decoded, accepted = sum(each["tokens"] - 1 for each in answered), cell["counters"]["accepted"] or 0
         line = predicted.loc[route, k]
-        steps.append({"route": route, "k": k, "length on the dashboard": cell["counters"]["tokens_per_round"], "tokens per step": decoded / (decoded - accepted),
+        steps.append({"route": route, "k": k, "ms": 1e3 * sum(each["decode"] for each in answered) / (decoded - accepted), "length on the dashboard": cell["counters"]["tokens_per_round"], "tokens per step": decoded / (decoded - accepted),
                       "our lookup": f"{Interval(line['mean'], line['low'], line['high']):.2f}"})
-steps = pd.DataFrame(steps)
+steps = pd.DataFrame(steps).sort_values("k")
 gap = (steps["length on the dashboard"].astype(float) / steps["tokens per step"]).median()
 print(f"the length on the dashboard is {gap:.2f} times the tokens per step, in the median")
-steps.set_index(["route", "k"]).sort_index(level="k", sort_remaining=False).loc[ROUTES].round(2)
+steps.drop(columns="ms").set_index(["route", "k"]).loc[ROUTES].round(2)
 
 # %%
 plain = {key: cell for key, cell in cells.items() if key[2] == 0}  # where the n-gram sweep has no baseline of its own
@@ -690,13 +694,14 @@ both = pd.concat([rows.assign(draft="draft model"), rows_ngram.assign(draft="n-g
 both = both[both.k > 0]
 best = both.loc[both.groupby(["route", "load", "draft"]).speedup.idxmax()]
 best["cell"] = [f"{Interval(*row[:3]):.2f}× at k = {row[3]:.0f}" for row in best[["speedup", "speedup_low", "speedup_high", "k"]].to_numpy(float)]
+print(f"a step of the n-gram engine takes {steps.ms.median():.0f} ms in the median, with or without a match; a plain step {1e3 * step[1]:.0f} ms")
 print("the fastest k of each, against k = 0")
 best.pivot(index=["route", "load"], columns="draft", values="cell").loc[ROUTES]
 
 # %% [markdown]
 # Our lookup and vLLM's are not the same algorithm: vLLM copies a whole run behind one match, ours looks up each token
-# anew. So this prediction is close where texts copy, and no proof. The prices differ as well: an n-gram costs next to
-# nothing, so what is left of a round's price is the wider verify and the engine's own work.
+# anew. So this prediction comes near, and is no proof. And look at the price. The guess itself costs next to nothing.
+# What an engine does around it may not: it searches at every step, and pays for it at every step, match or no match.
 #
 # ## Drafts that nobody has deployed
 #
@@ -756,8 +761,8 @@ for engine, text in settings(paste).items():
     print(f"--- {engine}\n{text}\n")
 
 # %% [markdown]
-# These settings come from our decoder's prices. Before they go live: `engine check`, then `engine sweep` with the k
-# around them, on your engine.
+# These settings come from our decoder's prices. The sweep above says what they are worth on this engine. So before they
+# go live: `engine check`, then `engine sweep` with the k around them, on your engine.
 #
 # ## When to wake somebody
 #
@@ -765,21 +770,29 @@ for engine, text in settings(paste).items():
 # and model.)
 #
 # 1. **It does not pay.** Tokens per round below the price of a round: slower than without a draft.
-# 2. **Not as predicted.** Tokens per round below the lower end of the prediction: traffic, draft or engine changed.
-# 3. **A cliff.** Rounds that come to the second position hardly ever accept there. Drafts get worse gradually. An
-#    engine breaks at one place.
+# 2. **Not as predicted.** Tokens per round below the lower end of the prediction: traffic, draft or engine changed. The
+#    counters do not know routes and temperatures, so take the prediction for the hardest of them.
+# 3. **A cliff.** Of the rounds that come to the second position, less than half as many accept there as predicted.
+#    Drafts get worse gradually. An engine breaks at one place.
 #
-# Each is silent while hardly anything is drafted. The counters do not know routes, so the prediction is that of the
-# hardest one.
+# Each is silent while hardly anything is drafted. The predictions come from the long recordings of the other notebooks,
+# greedy and sampled, with a draft that proposes its likeliest token.
 
 # %%
 queries = promql(found)
 second = promql(replace(found, k=2))["conditional"]  # accepted at the second position, by accepted at the first
-at_k = spec[spec.k == K]
-price, lower = at_k.round_cost.mean(), at_k.predicted_tokens_low.min()
+price, expected = spec[spec.k == K].round_cost.mean(), []
+for trace in (ours, Trace.load(recording("smol-t1.parquet"))):
+    greedy = Trace(trace.rows.assign(accept=trace.rows.match.astype(float)), trace.meta)
+    yields = tokens_per_round(greedy, [K]).set_index("route")
+    expected += [{"temperature": trace.meta["temperature"], "route": route, "tokens per round": yields["mean"][route], "lower end": yields.low[route],
+                  "second after first": position_rates(greedy.accepts(route), K).conditional.iloc[1]} for route in yields.index]
+expected = pd.DataFrame(expected).set_index(["temperature", "route"])
+lower, shape = expected["lower end"].min(), expected["second after first"].min() / 2
+print(expected.round(2).to_string())
 alarms = {"SpeculationDoesNotPay": (f"{queries['tokens_per_round']} < {price:.2f}", lambda one: one["tokens_per_round"] < price),
           "AcceptanceNotAsPredicted": (f"{queries['tokens_per_round']} < {lower:.2f}", lambda one: one["tokens_per_round"] < lower),
-          "AcceptanceCliff": (f"{second} < 0.05", lambda one: one["per_position"][1] < 0.05 * one["per_position"][0])}
+          "AcceptanceCliff": (f"{second} < {shape:.2f}", lambda one: one["per_position"][1] < shape * one["per_position"][0])}
 print("groups:\n- name: speculation\n  rules:")
 for name, (expression, _) in alarms.items():
     print(f"  - alert: {name}\n    expr: {expression} and {queries['rounds']} > 1\n    for: 15m")
@@ -794,9 +807,10 @@ pd.DataFrame({name: {"tokens per round": f"{one['tokens_per_round']:.2f}", **{al
               for name, one in traffic.items()}).T
 
 # %% [markdown]
-# Read the columns. The first is about money, and answers for this engine on this machine. The second is the one that
-# tells broken from slow: it knows what the draft can do. The third needs no prediction, but healthy traffic in the same
-# counters hides the cliff. Set all three.
+# Read the columns. The first is about money, and rings wherever the sweep said "off", on this engine and this machine. It
+# cannot tell broken from slow. The second can, since it knows what the draft is good for. But where healthy requests
+# share the counters it has little to spare. The third looks at the shape, and the mix hides the shape. So set all
+# three, and **count greedy and sampled traffic apart** (two deployments, or a model name for each).
 #
 # For Grafana the folder `data/grafana` has a dashboard for each engine, to be imported as it is. Each panel says what
 # its number is:

@@ -62,6 +62,7 @@ from course_lib.course.same_text import compare_texts
 from course_lib.pairs import load_pair
 from course_lib.plots import banner, show, style
 from course_lib.prompts import load_prompts
+from course_lib.roofline import Model
 from course_lib.speculate import decode, decode_plain
 
 check, quiz = notebook("00")
@@ -70,12 +71,17 @@ pair = load_pair(os.environ.get("COURSE_PAIR", "smol"))
 banner("live", pair=pair.name, device=pair.device, dtype=str(pair.dtype).removeprefix("torch."), torch=torch.__version__)
 
 # %% tags=["nbval-ignore-output"]
+def shape(model):
+    return Model.from_config(model.config.to_dict())
+
+
 def size(model):
-    return sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    return shape(model).parameters / 1e6
 
 
 def in_layers(model):
-    return sum(parameter.numel() for parameter in model.model.layers.parameters()) / 1e6
+    words = shape(model).vocab * shape(model).hidden * (1 if shape(model).tied else 2)
+    return (shape(model).parameters - words) / 1e6
 
 
 pd.DataFrame([

@@ -701,7 +701,7 @@ best.pivot(index=["route", "load"], columns="draft", values="cell").loc[ROUTES]
 # %% [markdown]
 # Our lookup and vLLM's are not the same algorithm: vLLM copies a whole run behind one match, ours looks up each token
 # anew. So this prediction comes near, and is no proof. And look at the price. The guess itself costs next to nothing.
-# What an engine does around it may not: it searches at every step, and pays for it at every step, match or no match.
+# What this engine does around it costs much: its steps take far longer than plain ones, and most of them draft nothing.
 #
 # ## Drafts that nobody has deployed
 #

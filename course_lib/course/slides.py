@@ -68,8 +68,9 @@ Reveal.initialize({ controls: true, progress: true, hash: true, transition: "non
       zoom = fit(slide);
     }
     if (zoom < 0.6) {  // a whole report: scrolled, not shrunk until nobody reads it
-      slide.style.zoom = zoom = 0.6;
-      slide.style.setProperty("height", "1150px", "important");
+      slide.classList.remove("columns");
+      slide.style.zoom = zoom = 0.75;
+      slide.style.setProperty("height", "920px", "important");
       slide.style.overflowY = "auto";
     }
     slide.dataset.zoom = zoom.toFixed(2);

@@ -742,7 +742,8 @@ for name in ("sweep-cpu.json", "sweep-cpu-lookup.json", "sweep-cpu-copy.json"):
     add_sweep(name)
 for path in sorted(RECORDINGS.glob("drafts-cpu*.json")):  # in these all drafts took turns on each prompt, so they count
     for name, one in json.loads(path.read_text(encoding="utf-8"))["drafts"].items():
-        who = {"shipped@16384": "the draft"}.get(called(name), called(name))
+        is_ours = called(name).startswith("shipped") and one["proposes"] == len(proposes)
+        who = "the draft" if is_ours else called(name)
         clocked |= {(route, who): (here["k"], Interval(**here["measured"])) for route, here in one["routes"].items() if "measured" in here}
 pd.DataFrame({route: {who: "–" if (route, who) not in clocked else f"{clocked[route, who][1]:.2f} at k = {clocked[route, who][0]}" for who in SOURCES}
               for route in (*ROUTES, "copy")})

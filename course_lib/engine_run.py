@@ -39,10 +39,8 @@ from course_lib.engines.server import ENGINES, engine_command, serving
 from course_lib.engines.sweep import sweep, unfinished
 from course_lib.fetch import DRAFT_FOLDER, PROPOSES, ROOT, TARGET_FOLDER, fetch
 from course_lib.options import progress
-from course_lib.pairs import load_pair
 from course_lib.prompts import Prompt, load_prompts
 from course_lib.recordings import RECORDINGS
-from course_lib.sampling import Sampling
 from course_lib.served import measure_served
 from course_lib.traces import Trace, score_trace
 
@@ -129,6 +127,9 @@ def record(engine: Callable, out: Path) -> None:
 def compare(served: Trace, prompts: list[Prompt]) -> dict:
     """The same texts scored here, in float32: how many greedy matches differ, and the largest differences of
     log-probabilities (nats), for the target (p) and the draft (q)."""
+    from course_lib.pairs import load_pair
+    from course_lib.sampling import Sampling
+
     with tempfile.TemporaryDirectory() as folder:
         # An engine proposes from the whole vocabulary: the draft without its reduced head.
         for file in DRAFT_FOLDER.iterdir():

@@ -7,8 +7,11 @@
     sweep-cpu-lookup.json                   the same with lookup before the draft
     smol-copy-t0.parquet                    a trace of the copy-heavy route
     sweep-cpu-copy.json                     predicted against measured there, drafts looked up in the text
+    drafts-cpu*.json, distill-*.csv         drafts compared, and how they were trained
+    adapt-json.json                         the shipped draft taught JSON prompts alone
 
-`make recordings` makes all of them again. `make engine` makes engine-*: see `engine_run`. `make gpu`, on a machine with CUDA, adds
+`make recordings` makes all but the last two lines again, `make engine` engine-* (see `engine_run`), and `make
+gpu`, on a machine with CUDA,
 
     costs-gpu-graphs-512.json ...           round costs at the shapes of Llama-3.1-8B and Llama-3.2-1B, as
     costs-gpu-eager-512.json ...            graphs and eagerly, by the positions of the cache

@@ -1,4 +1,4 @@
-"""`make engine`: how the engine is started, what of its metrics is kept, and that another pass than ours shows.
+"""`make engine`: how the engine is started, what of its metrics is kept, and that another pass shows.
 
 The run itself needs vLLM and half an hour; what it does with engines, test_engine_runs and test_served try on
 toys.

@@ -240,6 +240,9 @@ def _agree(exercise: Exercise, got: Any, want: Any) -> bool:
 def _fill(exercise: Exercise, message: str, index: int, got: list, want: list) -> str:
     names = list(inspect.signature(exercise.function).parameters)
     values = dict(zip(names, _arguments(exercise)[index], strict=False))
+    # A set of strings has another order in each process; a message has not.
+    values |= {name: "{" + ", ".join(sorted(map(repr, value))) + "}" for name, value in values.items()
+               if isinstance(value, (set, frozenset)) and value}
     return message.format(**values, got=got[index], want=want[index])
 
 

@@ -141,8 +141,7 @@ def ask_all(ask_one: Callable[[Item], Answer], items: Sequence[Item], concurrenc
             if at is None or problems:
                 return
             try:
-                answer = Answer(error="not sent", detail=f"{give_up} failures in a row before") if stop \
-                    else ask_one(items[at])
+                answer = _not_sent(give_up) if stop else ask_one(items[at])
             except Exception as problem:  # a mistake in this program: for the caller, not for the count
                 problems.append(problem)
                 return
@@ -175,8 +174,7 @@ def in_turn(asks: Mapping[Key, Callable[[Item], Answer]], items: Sequence[Item],
         for key in [*keys[first:], *keys[:first]]:
             last = answers[key][-give_up:]
             dead = len(last) == give_up and all(answer.error for answer in last)
-            answers[key].append(Answer(error="not sent", detail=f"{give_up} failures in a row before") if dead
-                                else asks[key](item))
+            answers[key].append(_not_sent(give_up) if dead else asks[key](item))
     return answers
 
 
@@ -222,6 +220,10 @@ def served_model(base: str, timeout: float = 10.0) -> str:
     if len(names) != 1:
         raise ValueError(f"{base} serves {len(names)} models ({', '.join(names[:5])}): choose with --model.")
     return names[0]
+
+
+def _not_sent(give_up: int) -> Answer:
+    return Answer(error="not sent", detail=f"{give_up} failures in a row before")
 
 
 def _pieces(logprobs: dict | None, chat: bool) -> list[Piece]:

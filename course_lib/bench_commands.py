@@ -23,6 +23,7 @@ from course_lib.options import (
     Seed,
     Target,
     command_line,
+    models_of,
     pair_of,
     print_json,
     split,
@@ -97,8 +98,9 @@ def _training(asked: SimpleNamespace, bar) -> tuple[dict, Callable]:
     from course_lib.measure import choose_prompts, numbers
 
     prompts = choose_prompts(asked.prompts, split(asked.routes), asked.limit)
-    found = room.training(asked.target or _target(asked.pair), numbers(asked.layers, "--layers"), prompts,
-                          asked.new_tokens, seed=asked.seed, progress=bar)
+    target = models_of(asked.pair, asked.target, None)[0]
+    found = room.training(target, numbers(asked.layers, "--layers"), prompts, asked.new_tokens,
+                          seed=asked.seed, progress=bar)
     return found, lambda found: print(room.describe_training(found))
 
 
@@ -114,7 +116,7 @@ def _drafts(asked: SimpleNamespace, bar) -> tuple[dict, Callable]:
 
     if asked.draft is not None:
         raise ValueError("bench drafts takes its drafts without --draft: name them behind the word drafts")
-    source = asked.target or _target(asked.pair)
+    source = models_of(asked.pair, asked.target, None)[0]
     ks = [whole("a k of --ks", k, 1) for k in numbers(asked.ks, "--ks")]
     text, routes = asked.text and Trace.load(asked.text), split(asked.routes)
     sampling = Sampling(asked.temperature)
@@ -129,11 +131,3 @@ def _drafts(asked: SimpleNamespace, bar) -> tuple[dict, Callable]:
     found = room.compare(target, asked.drafts, prompts, sampling, asked.new_tokens, ks, asked.draft_mode,
                          text, asked.check, asked.limit, asked.batch, asked.seed, command_line(), bar)
     return found, lambda found: show(room.table(found))
-
-
-def _target(pair: str) -> str:
-    from course_lib.pairs import REGISTRY
-
-    if pair not in REGISTRY:
-        raise ValueError(f"there is no pair {pair!r}: choose from {', '.join(REGISTRY)}")
-    return REGISTRY[pair][0]

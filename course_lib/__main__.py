@@ -188,6 +188,7 @@ def costs(
     """Measure what a round costs on this machine, by batch and k, inside the decoder; or print a file."""
     from course_lib import measure as room
     from course_lib.costs import CostTable
+    from course_lib.files import check_writable
     from course_lib.tables import cost_table, show
 
     if file is not None:
@@ -197,7 +198,7 @@ def costs(
     else:
         sizes, drafts = room.numbers(batches, "--batches"), room.numbers(ks, "--ks")
         if out is not None:
-            room.check_writable(out)
+            check_writable(out)
         from course_lib.sampling import Sampling
         from course_lib.timing import measure_costs
 

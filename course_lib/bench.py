@@ -112,7 +112,7 @@ def training(target: str, layers: Sequence[int], prompts: Sequence[Prompt], new_
     from course_lib.learning import FREQUENT
     from course_lib.make_draft import write_answers
     from course_lib.plans import Plan, load_both
-    from course_lib.scoring import _states
+    from course_lib.scoring import hidden_states
     from course_lib.teacher import by_frequency, load_rows, save_rows
 
     teacher, learner, _, _ = load_both(Plan(target, tuple(layers), steps=1, seed=seed), None)
@@ -135,7 +135,7 @@ def training(target: str, layers: Sequence[int], prompts: Sequence[Prompt], new_
         if way == "target along":
             prompts, texts = ([row[key].tolist() for row in part] for key in ("prompt", "text"))
             with torch.no_grad():
-                states = _states(teacher.target, prompts, texts, teacher.device)
+                states = hidden_states(teacher.target, prompts, texts, teacher.device)
             known = states.split([len(text) for text in texts])
             part = [row | {"hidden": each} for row, each in zip(part, known, strict=True)]
         learner.step(part, 0.0)

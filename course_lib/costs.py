@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from course_lib.files import write_text
 from course_lib.replay import adaptive_cost, fixed_cost
 from course_lib.theory import alpha_from_tokens, expected_tokens
 from course_lib.whole import whole
@@ -197,17 +197,11 @@ class CostTable:
 
     def save(self, path: str | Path) -> None:
         """Write JSON that `load` reads back. Raises ValueError where meta does not say where it is from."""
-        path = Path(path)
         if missing := [name for name in PROVENANCE if not self.meta.get(name)]:
             raise ValueError(f"these costs lack their {', '.join(missing)}: a number needs to say whence.")
         if not self.batches:
             raise ValueError("there are no costs to save.")
-        part = path.with_name(path.name + ".part")
-        try:
-            part.write_text(json.dumps(self.document(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_text(path, json.dumps(self.document(), indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> CostTable:

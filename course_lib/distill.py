@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from course_lib.fetch import DRAFT_DATA, FREQUENCY, TARGET_FOLDER, _finished_folder, assemble_draft, sha256
+from course_lib.fetch import DRAFT_DATA, FREQUENCY, TARGET_FOLDER, assemble_draft, finished_folder, sha256
+from course_lib.files import replacing, write_text
 from course_lib.learning import FREQUENT, Learner, batches, overlaps, prune
 from course_lib.prompts import ROUTES
 from course_lib.teacher import PASSES, WORK, by_frequency, load_model, read_pass, token_counts
@@ -45,9 +46,12 @@ def train(
     run: str = "run",
     until: int | None = None,
     read=READ,
+    start: Path | None = None,
     say=print,
 ) -> Path:
     """Train the draft for `steps` batches of written text; return its folder.
+
+    start: the folder of a draft that was trained before, to take these layers from instead of the target.
 
     Text that is not written yet is waited for. Goes on from the last checkpoint; `until` ends this call
     at that step (the schedule stays that of `steps`). read: the pass of text of each epoch; after the last,
@@ -59,7 +63,10 @@ def train(
     head = target.lm_head.weight.detach()
     times = np.bincount(torch.cat([row["text"] for row in read_pass(work, 0)]))
     frequent = by_frequency(times)[:min(FREQUENT, (times > 0).sum())]
-    learner = Learner(prune(target, layers), (head, head), frequent, rate, seed)
+    draft = prune(target, layers)
+    if start is not None:
+        draft.load_state_dict(_layers_of(start, layers), strict=False)
+    learner = Learner(draft, (head, head), frequent, rate, seed)
     del target
     checkpoint = folder / "checkpoint.pt"
     if checkpoint.exists():
@@ -113,7 +120,7 @@ def publish(folder: Path = WORK / "run", out: Path = DRAFT_DATA, proposes: int =
 def as_folder(folder: Path, out: Path) -> None:
     """Write a trained draft as a plain Hugging Face folder that proposes every token, and names them by how
     frequent they are in the text beside its run, so that `bench drafts` can compare cuts (FOLDER@4096)."""
-    with _finished_folder(out) as part:
+    with finished_folder(out) as part:
         assemble_draft(TARGET_FOLDER, folder, part)
         vocabulary = json.loads((part / "config.json").read_text())["vocab_size"]
         np.save(part / FREQUENCY, by_frequency(token_counts(folder.parent, vocabulary)))
@@ -131,15 +138,31 @@ def _batches(work: Path, batch: int, seed: int, steps: int, read):
             yield rows_of_batch
 
 
+def _layers_of(folder: Path, layers) -> dict[str, torch.Tensor]:
+    """The weights of these of the target's layers in a trained draft, numbered as in one that has them alone,
+    and of its last norm."""
+    theirs = json.loads((folder / "draft.json").read_text())["layers"]
+    if missing := [layer for layer in layers if layer not in theirs]:
+        raise ValueError(f"the draft in {folder} has the layers {theirs}, and not {missing[0]}")
+    found = {}
+    for name, tensor in load_file(folder / "draft.safetensors").items():
+        head, mark, rest = name.partition("model.layers.")
+        if not mark and name != "proposes":
+            found[name] = tensor
+        elif mark and theirs[int(rest.split(".")[0])] in layers:
+            number, rest = rest.split(".", 1)
+            found[f"{head}{mark}{list(layers).index(theirs[int(number)])}.{rest}"] = tensor
+    return found
+
+
 def _export(learner: Learner, folder: Path, facts: dict) -> None:
     weights = {
         name: tensor.detach().to(torch.bfloat16).contiguous()
         for name, tensor in learner.draft.state_dict().items()
         if "embed_tokens" not in name and "lm_head" not in name
     }
-    part = folder / ".draft.safetensors"
-    save_file(weights, part, metadata={"format": "pt"})
-    os.replace(part, folder / "draft.safetensors")
+    with replacing(folder / "draft.safetensors") as part:
+        save_file(weights, part, metadata={"format": "pt"})
     learner.write_curve(folder / "curve.csv")
     facts |= {
         "tokens": learner.seen,
@@ -153,4 +176,4 @@ def _export(learner: Learner, folder: Path, facts: dict) -> None:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
-    (folder / "draft.json").write_text(json.dumps(facts, indent=2) + "\n")
+    write_text(folder / "draft.json", json.dumps(facts, indent=2) + "\n")

@@ -31,8 +31,7 @@ from course_lib.speculate import decode
 from course_lib.sweep import KS, decide, texts_of
 from course_lib.timing import MOST_GROUPS, time_rounds
 from course_lib.traces import Trace, encode_prompts, measure_traces, names, score_traces
-from course_lib.wallclock import _table as cost_table_of
-from course_lib.wallclock import choose
+from course_lib.wallclock import choose, cost_table_of
 
 ROUNDS = 16  # of every k and draft, at the least
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -103,8 +102,9 @@ def sweep(
     from course_lib.costs import CostTable
     from course_lib.engines import decision
     from course_lib.engines import sweep as room
-    from course_lib.engines.server import ENGINES, engine_command
-    from course_lib.measure import check_writable, choose_prompts, numbers
+    from course_lib.engines.server import ENGINES, Start, engine_command
+    from course_lib.files import check_writable
+    from course_lib.measure import choose_prompts, numbers
     from course_lib.tables import show
     from course_lib.traces import Trace
 
@@ -136,11 +136,15 @@ def sweep(
             left = room.unfinished(out, wanted, list(dict.fromkeys(one.route for one in asked)), loads)
             of_pair = models_of(pair, target, draft)
             usual = ENGINES[engine]
-            starts = {k: (at, engine_command(serve or usual[0], speculative or usual[1], at, k, *of_pair))
-                      for k, at in zip(wanted, range(port, port + len(wanted)) if at_once
-                                       else [port] * len(wanted), strict=True)}
-            _serve({k: start for k, start in starts.items() if k in {key[2] for key in left}}, at_once,
-                   start_timeout, out, measure)
+            starts = {}
+            for number, k in enumerate(wanted):
+                at = port + number if at_once else port
+                words = engine_command(serve or usual[0], speculative or usual[1], at, k, *of_pair)
+                if k in {key[2] for key in left}:
+                    starts[k] = Start(words, f"http://127.0.0.1:{at}", out.with_name(f"{out.name}.k{k}.log"))
+            problems = _serve(starts, at_once, start_timeout, measure)
+            if problems and not out.exists():
+                raise ValueError(problems[0])
     meta, cells = room.read(out)
     chosen = {key: cell for key, cell in cells.items() if key[2] in wanted}
     found = decision.document(meta, chosen, traces, table)
@@ -150,28 +154,20 @@ def sweep(
         show(decision.table(found))
 
 
-def _serve(starts: dict[int, tuple[int, list[str]]], at_once: bool, timeout: float, out: Path,
-           measure: Callable[[dict[int, str]], None]) -> None:
-    """Start {k: (port, command)}, measure and end them: together, or each gone before the next. One that does
-    not start is left out."""
-    from course_lib.engines.server import serving
+def _serve(starts: dict, at_once: bool, timeout: float, measure: Callable) -> list[str]:
+    """Start {k: engine}, measure and end them: together, or each gone before the next. One that does not
+    start is left out. Returns why."""
+    from course_lib.engines.server import serving_all
 
-    problems = []
+    said = []
     for group in [list(starts)] if at_once else [[k] for k in starts]:
-        with ExitStack() as stack:
-            up = {}
-            for k in group:
-                at, command = starts[k]
-                try:
-                    up[k] = stack.enter_context(serving(command, f"http://127.0.0.1:{at}",
-                                                        out.with_name(f"{out.name}.k{k}.log"), timeout))
-                except ValueError as error:
-                    problems.append(f"k={k}: {error}")
-                    print(problems[-1], file=sys.stderr, flush=True)
+        with serving_all({k: starts[k] for k in group}, timeout) as (up, problems):
+            for k, problem in problems.items():
+                said.append(f"k={k}: {problem}")
+                print(said[-1], file=sys.stderr, flush=True)
             if up:
                 measure(up)
-    if problems and not out.exists():
-        raise ValueError(problems[0])
+    return said
 
 
 def _urls(text: str) -> dict[int, str]:

@@ -18,14 +18,13 @@ data/recordings at the end.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -35,9 +34,10 @@ import numpy as np
 from course_lib.bars import progress_bar
 from course_lib.engines.check import check
 from course_lib.engines.scrape import fetch_text
-from course_lib.engines.server import ENGINES, engine_command, serving
+from course_lib.engines.server import ENGINES, Start, engine_command, serving_all
 from course_lib.engines.sweep import sweep, unfinished
 from course_lib.fetch import DRAFT_FOLDER, PROPOSES, ROOT, TARGET_FOLDER, fetch
+from course_lib.files import write_text
 from course_lib.options import progress
 from course_lib.prompts import Prompt, load_prompts
 from course_lib.recordings import RECORDINGS
@@ -46,7 +46,7 @@ from course_lib.traces import Trace, score_trace
 
 KS, LOADS, LIMIT, NEW_TOKENS = (0, 3, 5, 7, 9), (1, 4), 6, 48
 CHECKED = 3  # the k whose engine is checked
-SAMPLES = 40  # texts a side and short prompt: enough to see a third of them turned into others
+SAMPLES = 20  # texts a side and short prompt: enough to see half of them turned into others
 NGRAM = json.dumps({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4})
 PORT = 8200
 WORK = ROOT / "build" / "engine"
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     started = time.monotonic()
     try:
         WORK.mkdir(parents=True, exist_ok=True)
-        record(partial(_engine, serve_command(Path(arguments[0]).absolute())), WORK)
+        record(partial(_engines, serve_command(Path(arguments[0]).absolute())), WORK)
         for path in sorted(WORK.iterdir()):
             shutil.move(path, RECORDINGS / path.name)
     except ValueError as error:
@@ -94,34 +94,31 @@ def serve_command(python: Path) -> str:
     return shlex.join(words) + " --model {target} --port {port} --served-model-name smol {speculative}"
 
 
-def record(engine: Callable, out: Path) -> None:
-    """Make what is not there of the recordings, into the folder out. engine: `_engine`, for the command that
-    serves."""
+def record(engines: Callable, out: Path) -> None:
+    """Make what is not there of the recordings, into the folder out. engines: `_engines`, for the command
+    that serves."""
     asked = load_prompts(limit=LIMIT)
     routes = list(dict.fromkeys(prompt.route for prompt in asked))
-    with progress_bar() as bar, ExitStack() as base:
-        plain = base.enter_context(engine(0))
+    every_k = [(k, TARGET_FOLDER) for k in KS]
+    with_draft, with_ngrams = "engine-vllm-sweep.jsonl", "engine-vllm-ngram-sweep.jsonl"
+    with progress_bar() as bar:
+        def swept(urls: list[str], name: str) -> None:
+            sweep(dict(zip(KS, urls, strict=True)), asked, LOADS, out / name, None, NEW_TOKENS,
+                  command=COMMAND, progress=bar)
 
-        def swept(name: str, speculative: str, then: Callable[[str], None] = lambda spec: None,
-                  log: Path | None = None) -> None:
-            with ExitStack() as stack:
-                urls = {0: plain} | {k: stack.enter_context(engine(k, speculative=speculative,
-                                                                   log=log if k == CHECKED else None))
-                                     for k in KS if k}
-                sweep(urls, asked, LOADS, out / name, None, NEW_TOKENS, command=COMMAND, progress=bar)
-                then(urls[CHECKED])
-
-        with_draft, with_ngrams = "engine-vllm-sweep.jsonl", "engine-vllm-ngram-sweep.jsonl"
-        checked = out / "engine-vllm-metrics-mixed.txt"  # the last that a check writes
-        if unfinished(out / with_draft, KS, routes, LOADS) or not checked.exists():
-            swept(with_draft, ENGINES["vllm"][1],
-                  lambda spec: checked.exists() or _check(plain, spec, asked, out, bar),
-                  None if checked.exists() else out / "engine-vllm-log.txt")
+        checked = (out / "engine-vllm-metrics-mixed.txt").exists()  # the last that a check writes
+        if not checked or unfinished(out / with_draft, KS, routes, LOADS):
+            log = None if checked else out / "engine-vllm-log.txt"
+            with engines(every_k, ENGINES["vllm"][1], log) as urls:
+                swept(urls, with_draft)
+                if not checked:
+                    _check(urls[0], urls[KS.index(CHECKED)], asked, out, bar)
         if not (out / "engine-served.json").exists():
-            with engine(0, target=DRAFT_FOLDER, port=PORT + 1) as draft:
-                _served(plain, draft, asked, out, bar)
+            with engines([(0, TARGET_FOLDER), (0, DRAFT_FOLDER)]) as (target, draft):
+                _served(target, draft, asked, out, bar)
         if unfinished(out / with_ngrams, KS, routes, LOADS):
-            swept(with_ngrams, NGRAM)
+            with engines(every_k, NGRAM) as urls:
+                swept(urls, with_ngrams)
 
 
 def compare(served: Trace, prompts: list[Prompt]) -> dict:
@@ -147,31 +144,39 @@ def compare(served: Trace, prompts: list[Prompt]) -> dict:
 
 
 @contextmanager
-def _engine(serve: str, k: int, target: Path = TARGET_FOLDER, speculative: str = ENGINES["vllm"][1],
-            port: int | None = None, log: Path | None = None) -> Iterator[str]:
-    """An engine of the target with k drafts a round, at PORT + k. log: where its lines on them are kept."""
-    port = PORT + k if port is None else port
+def _engines(serve: str, wanted: Sequence[tuple[int, Path]], speculative: str = "",
+             log: Path | None = None) -> Iterator[list[str]]:
+    """Engines with k drafts a round of a model, for each (k, model), started together; their addresses.
+    log: where the lines of the engine of k = CHECKED on its drafts are kept."""
+    progress(f"starting {len(wanted)} engines")
     with tempfile.TemporaryDirectory() as folder:
-        said = Path(folder, "engine.log")
-        progress(f"starting {target.name} with k={k}")
-        command = engine_command(serve, speculative, port, k, str(target), str(DRAFT_FOLDER))
-        with serving(command, f"http://127.0.0.1:{port}", said) as base:
-            yield base
+        starts = {}
+        for number, (k, model) in enumerate(wanted):
+            command = engine_command(serve, speculative, PORT + number, k, str(model), str(DRAFT_FOLDER))
+            starts[number] = Start(command, f"http://127.0.0.1:{PORT + number}",
+                                   Path(folder, f"engine-{number}.log"))
+        with serving_all(starts) as (up, problems):
+            if problems:
+                raise next(iter(problems.values()))
+            yield list(up.values())
         if log is not None:
-            lines = said.read_text(encoding="utf-8", errors="replace").splitlines()
-            _write(log, "".join(f"{line}\n" for line in lines if "SpecDecoding metrics:" in line))
+            said = starts[[k for k, _ in wanted].index(CHECKED)].log.read_text(encoding="utf-8",
+                                                                               errors="replace")
+            write_text(log, "".join(f"{line}\n" for line in said.splitlines()
+                                    if "SpecDecoding metrics:" in line))
 
 
 def _check(base: str, spec: str, asked: list[Prompt], out: Path, bar) -> None:
     about = {"date": time.strftime("%Y-%m-%d"), "command": COMMAND,
              "engine": httpx.get(f"{spec}/version").json() | {"k": CHECKED, "dtype": "float32"}}
-    _write(out / "engine-vllm-metrics-before.txt", _metrics(spec))
+    write_text(out / "engine-vllm-metrics-before.txt", _metrics(spec))
     for temperature, scrape in ((0.0, "after"), (1.0, "mixed")):
         found = check(base, spec, "smol", "smol", [prompt.messages for prompt in asked],
                       new_tokens=NEW_TOKENS, temperature=temperature, samples=SAMPLES, concurrency=8,
                       timeout=600.0, progress=bar)
-        _write(out / f"engine-vllm-check-t{temperature:g}.json", json.dumps(about | found, indent=1) + "\n")
-        _write(out / f"engine-vllm-metrics-{scrape}.txt", _metrics(spec))
+        write_text(out / f"engine-vllm-check-t{temperature:g}.json",
+                   json.dumps(about | found, indent=1) + "\n")
+        write_text(out / f"engine-vllm-metrics-{scrape}.txt", _metrics(spec))
 
 
 def _served(target: str, draft: str, asked: list[Prompt], out: Path, bar) -> None:
@@ -184,19 +189,13 @@ def _served(target: str, draft: str, asked: list[Prompt], out: Path, bar) -> Non
         trace.save(path)
         kept.unlink()
         compared.append(compare(trace, asked))
-    _write(out / "engine-served.json", json.dumps(compared, indent=1) + "\n")
+    write_text(out / "engine-served.json", json.dumps(compared, indent=1) + "\n")
 
 
 def _metrics(base: str) -> str:
     lines = fetch_text(base).splitlines()
     kept = [line for line in lines if line.removeprefix("# HELP ").removeprefix("# TYPE ").startswith(SHOWN)]
     return "\n".join(kept) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
 
 
 if __name__ == "__main__":

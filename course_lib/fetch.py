@@ -48,14 +48,14 @@ def fetch(say=print) -> tuple[Path, Path]:
     if not intact(TARGET_FOLDER):
         gguf = _fetch_gguf(say)
         say("converting the target to bf16 safetensors (half a minute, once)")
-        with _finished_folder(TARGET_FOLDER) as folder:
+        with finished_folder(TARGET_FOLDER) as folder:
             _convert(gguf, folder)
     recipe = DRAFT_DATA / "draft.json"
     if not recipe.exists():
         raise FetchError(f"there is no {recipe}: restore it with git (git checkout -- data/draft)")
     if not _draft_is_current(recipe):
         say("assembling the draft from the target and data/draft")
-        with _finished_folder(DRAFT_FOLDER) as folder:
+        with finished_folder(DRAFT_FOLDER) as folder:
             assemble_draft(TARGET_FOLDER, DRAFT_DATA, folder)
     return TARGET_FOLDER, DRAFT_FOLDER
 
@@ -194,7 +194,7 @@ def _draft_is_current(recipe: Path) -> bool:
             and weights == ["model.safetensors"])
 
 
-class _finished_folder:
+class finished_folder:
     """A folder that appears under its name only when the block ends well."""
 
     def __init__(self, final: Path):

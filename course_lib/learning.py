@@ -9,13 +9,14 @@ its last checkpoint as if nothing had happened.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+
+from course_lib.files import replacing, write_text
 
 FREQUENT, SAMPLED = 4096, 1024  # tokens of the vocabulary that every training step looks at
 LOSSES = ("turn", "kl", "tv")
@@ -65,11 +66,10 @@ class Learner:
 
     def save(self, path: Path, **beside) -> None:
         """Write what `load` goes on from, and whatever else belongs beside it."""
-        part = path.with_suffix(".part")
-        torch.save({"weights": [parameter.data for parameter in self.trained],
-                    "optimizer": self.optimizer.state_dict(), "done": self.done, "seen": self.seen,
-                    "spent": self.spent, "curve": self.curve, **beside}, part)
-        os.replace(part, path)
+        with replacing(path) as part:
+            torch.save({"weights": [parameter.data for parameter in self.trained],
+                        "optimizer": self.optimizer.state_dict(), "done": self.done, "seen": self.seen,
+                        "spent": self.spent, "curve": self.curve, **beside}, part)
 
     def load(self, path: Path) -> dict:
         """Go on from where `save` was called; return all that it wrote."""
@@ -85,7 +85,7 @@ class Learner:
         """The curve as CSV; what only some steps have is empty in the others."""
         columns = list(dict.fromkeys(key for row in self.curve for key in row))
         lines = [",".join(str(row.get(key, "")) for key in columns) for row in self.curve]
-        path.write_text("\n".join([",".join(columns), *lines]) + "\n")
+        write_text(path, "\n".join([",".join(columns), *lines]) + "\n")
 
 
 def turn(progress: float) -> float:

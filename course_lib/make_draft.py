@@ -33,7 +33,7 @@ from course_lib.learning import FREQUENT, batches, overlaps
 from course_lib.pairs import Pair
 from course_lib.plans import DONE, PLAN, Plan, load_both, sign, split
 from course_lib.prompts import Logged, Prompt
-from course_lib.scoring import _states
+from course_lib.scoring import hidden_states
 from course_lib.teacher import answer, by_frequency, load_rows, save_rows
 from course_lib.traces import machine
 
@@ -190,7 +190,7 @@ def _read(teacher: Pair, ids, responses: Sequence[str], new_tokens: int):
     hidden = []
     for at in range(0, len(ids), 8):
         here = slice(at, at + 8)
-        hidden += _states(teacher.target, ids[here], texts[here], teacher.device).split(
+        hidden += hidden_states(teacher.target, ids[here], texts[here], teacher.device).split(
             [len(text) for text in texts[here]])
     return texts, hidden
 

@@ -12,10 +12,10 @@ Large files that `fetch` brings (data/models) are not listed: fetch checks them 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from course_lib.fetch import ROOT, sha256
+from course_lib.files import write_text
 
 DATA = ROOT / "data"
 FIELDS = ("generator", "seed", "versions", "date", "licence")
@@ -47,9 +47,7 @@ def write(data: Path = DATA) -> None:
     for path in entries.keys() - found:
         raise ValueError(f"data/{path} is listed but does not exist: restore it or remove its entry.")
     entries = {path: {**entries[path], **_sums(data / path)} for path in sorted(entries)}
-    part = data / ".manifest.json.part"
-    part.write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, data / "manifest.json")
+    write_text(data / "manifest.json", json.dumps(entries, indent=2, ensure_ascii=False) + "\n")
 
 
 def read(data: Path = DATA) -> dict[str, dict]:

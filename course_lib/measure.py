@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from course_lib.bars import Progress
+from course_lib.files import check_writable
 from course_lib.intervals import Interval, ratio_interval
 from course_lib.prompts import ROUTES, Prompt, load_prompts, read_prompts
 from course_lib.replay import tokens_per_round
@@ -176,21 +177,6 @@ def numbers(text: str, what: str) -> list[int]:
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise ValueError(f"{what} is {text!r}: write whole numbers with commas between, such as 1,2,4,8")
     return sorted({int(part) for part in parts})
-
-
-def check_writable(path: Path) -> None:
-    """Raise ValueError unless a file can be put there: now, not after an hour of measuring."""
-    folder, part = path.resolve().parent, Path(f"{path}.part")
-    if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}: make it first")
-    if path.exists() and not path.is_file():
-        kind = "a directory" if path.is_dir() else "not a file"
-        raise ValueError(f"{path} is {kind}: name a file to write")
-    try:
-        part.touch()
-        part.unlink()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be written ({error.strerror}): choose another place") from None
 
 
 def _short(value: float) -> str:

@@ -100,14 +100,14 @@ def load_pair(name_or_target: str = "smol", draft: str | None = None, device: st
         name, (target, draft) = name_or_target, REGISTRY[name_or_target]
     else:
         name, target = f"{Path(name_or_target).name} + {Path(draft).name}", name_or_target
-    device, spread = _device(device, name)
+    device, spread = device_of(device, name)
     chosen = _dtype(dtype, device)
-    tokenizer = _load(AutoTokenizer, target)
+    tokenizer = from_hub(AutoTokenizer, target)
     if lookup != "only":
-        check_vocabularies(tokenizer.get_vocab(), _load(AutoTokenizer, _cut(draft)[0]).get_vocab())
-    model = _load_model(target, chosen, device, spread)
+        check_vocabularies(tokenizer.get_vocab(), from_hub(AutoTokenizer, _cut(draft)[0]).get_vocab())
+    model = load_model(target, chosen, device, spread)
     (make_graphs if device.type == "cuda" else make_lean)(model)
-    pair = Pair(name, model, None, tokenizer, _eos(model), _context(model.config), device, chosen,
+    pair = Pair(name, model, None, tokenizer, eos_of(model), context_of(model.config), device, chosen,
                 Lookup() if lookup else None)
     return pair if lookup == "only" else _with_model(pair, draft)
 
@@ -120,7 +120,7 @@ def with_draft(pair: Pair, draft: str) -> Pair:
     pair = replace(pair, name=f"{pair.name.split(' + ')[0]} + {Path(draft).name}", lookup=None, draft=None)
     if draft == "lookup":
         return replace(pair, lookup=Lookup())
-    check_vocabularies(pair.tokenizer.get_vocab(), _load(AutoTokenizer, _cut(draft)[0]).get_vocab())
+    check_vocabularies(pair.tokenizer.get_vocab(), from_hub(AutoTokenizer, _cut(draft)[0]).get_vocab())
     return _with_model(pair, draft)
 
 
@@ -145,7 +145,7 @@ def check_vocabularies(target: dict[str, int], draft: dict[str, int]) -> None:
 
 def _with_model(pair: Pair, draft: str) -> Pair:
     source, few = _cut(draft)
-    model = _load_model(source, pair.dtype, pair.device, False)
+    model = load_model(source, pair.dtype, pair.device, False)
     try:
         reduce_head(model, source, few)
     except ValueError as error:
@@ -153,7 +153,7 @@ def _with_model(pair: Pair, draft: str) -> Pair:
     if few is not None:
         model.name_or_path = f"{model.name_or_path}@{few}"
     (make_graphs if pair.device.type == "cuda" else make_lean)(model)
-    return replace(pair, draft=model, context=min(pair.context, _context(model.config)))
+    return replace(pair, draft=model, context=min(pair.context, context_of(model.config)))
 
 
 def _cut(draft: str) -> tuple[str, int | None]:
@@ -162,7 +162,7 @@ def _cut(draft: str) -> tuple[str, int | None]:
     return (source, int(few)) if at and few.isdecimal() and not Path(draft).exists() else (draft, None)
 
 
-def _device(device: str | None, name: str) -> tuple[torch.device, bool]:
+def device_of(device: str | None, name: str) -> tuple[torch.device, bool]:
     spread = device == "auto" or (device is None and name == "h100-70b" and torch.cuda.device_count() > 1)
     if spread and not torch.cuda.is_available():
         raise PairError("device auto spreads the target over GPUs, and there is none: use --device cpu")
@@ -188,11 +188,11 @@ def _dtype(dtype: str | None, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if "avx512_bf16" in flags or "amx_bf16" in flags else torch.float32
 
 
-def _load_model(source: str, dtype: torch.dtype, device: torch.device, spread: bool):
+def load_model(source: str, dtype: torch.dtype, device: torch.device, spread: bool):
     placing = {"device_map": "auto"} if spread else {}
     if Path(source).exists():  # seconds; only a download is worth a bar
         logging.disable_progress_bar()
-    model, found = _load(AutoModelForCausalLM, source, dtype=dtype, output_loading_info=True, **placing)
+    model, found = from_hub(AutoModelForCausalLM, source, dtype=dtype, output_loading_info=True, **placing)
     missing = found["missing_keys"]
     if missing:  # transformers would fill them with random numbers and only warn
         raise PairError(f"the weights of {source} are incomplete: {len(missing)} tensors are missing, "
@@ -207,12 +207,12 @@ def _load_model(source: str, dtype: torch.dtype, device: torch.device, spread: b
     return model.eval()
 
 
-def _context(config) -> int:
+def context_of(config) -> int:
     # Behind a sliding window a token sees less than our mask shows it; before, they are the same.
     return min(config.max_position_embeddings, getattr(config, "sliding_window", None) or 2**31)
 
 
-def _load(loader, source: str, **options):
+def from_hub(loader, source: str, **options):
     folder = Path(source).expanduser()
     looks_local = folder.is_absolute() or source.startswith(".") or source.count("/") > 1
     if looks_local and not (folder / "config.json").exists():
@@ -252,7 +252,7 @@ def _explain(source: str, folder: Path, error: Exception) -> str:
             f"{REFETCH}")
 
 
-def _eos(model) -> frozenset[int]:
+def eos_of(model) -> frozenset[int]:
     ids = model.generation_config.eos_token_id
     if ids is None:
         ids = model.config.eos_token_id

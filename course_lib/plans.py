@@ -18,12 +18,12 @@ from course_lib.lean import make_lean
 from course_lib.learning import LOSSES, Learner, prune
 from course_lib.pairs import (
     Pair,
-    _context,
-    _device,
-    _eos,
-    _load,
-    _load_model,
     check_vocabularies,
+    context_of,
+    device_of,
+    eos_of,
+    from_hub,
+    load_model,
 )
 from course_lib.prompts import Prompt
 
@@ -140,9 +140,9 @@ def load_both(plan: Plan, device: str | None) -> tuple[Pair, Learner, np.ndarray
 
     Raises ValueError where the target is no Llama, lacks a layer, or does not share the draft's vocabulary.
     """
-    place, _ = _device(device, "")
+    place, _ = device_of(device, "")
     source = plan.target if plan.start is None else plan.start
-    configs = {name: _load(AutoConfig, name) for name in (plan.target, source)}
+    configs = {name: from_hub(AutoConfig, name) for name in (plan.target, source)}
     for name, config in configs.items():
         if config.model_type != "llama":
             raise ValueError(f"{name} is of the architecture {config.model_type}: drafts are made from, and "
@@ -151,17 +151,17 @@ def load_both(plan: Plan, device: str | None) -> tuple[Pair, Learner, np.ndarray
     if plan.layers is not None and not 0 <= plan.layers[0] <= plan.layers[-1] < layers:
         raise ValueError(f"{plan.target} has the layers 0 ... {layers - 1}: there is no layer "
                          f"{plan.layers[-1] if plan.layers[-1] >= layers else plan.layers[0]}")
-    tokenizer = _load(AutoTokenizer, plan.target)
+    tokenizer = from_hub(AutoTokenizer, plan.target)
     if plan.start is not None:
-        check_vocabularies(tokenizer.get_vocab(), _load(AutoTokenizer, plan.start).get_vocab())
+        check_vocabularies(tokenizer.get_vocab(), from_hub(AutoTokenizer, plan.start).get_vocab())
     dtype = torch.float32 if place.type == "cpu" else torch.bfloat16
-    target = _load_model(plan.target, dtype, place, False)
+    target = load_model(plan.target, dtype, place, False)
     head, fixed = target.lm_head.weight.detach().float(), None
     if plan.start is None:
         draft = prune(target, plan.layers).float().to(place)
         heads = (head, head)
     else:
-        draft = _load_model(plan.start, torch.float32, place, False)
+        draft = load_model(plan.start, torch.float32, place, False)
         ours = draft.lm_head.weight.detach()
         if len(ours) != len(head):
             raise ValueError(f"{plan.start} knows {len(ours)} tokens and {plan.target} {len(head)}: start "
@@ -169,7 +169,7 @@ def load_both(plan: Plan, device: str | None) -> tuple[Pair, Learner, np.ndarray
         heads = (head, head) if torch.equal(ours, head) else (ours, head)
         if (Path(plan.start) / PROPOSES).exists():
             fixed = np.load(Path(plan.start) / PROPOSES)
-    context = _context(target.config)
+    context = context_of(target.config)
     if plan.proposes is not None and plan.proposes > len(head):
         raise ValueError(f"{plan.target} knows {len(head)} tokens: a draft cannot propose {plan.proposes}")
     if plan.new_tokens >= context:
@@ -177,7 +177,7 @@ def load_both(plan: Plan, device: str | None) -> tuple[Pair, Learner, np.ndarray
                          "fewer")
     if place.type == "cpu":
         make_lean(target)
-    teacher = Pair(plan.target, target, None, tokenizer, _eos(target), context, place, dtype)
+    teacher = Pair(plan.target, target, None, tokenizer, eos_of(target), context, place, dtype)
     loss = plan.loss or ("turn" if plan.start is None else "tv")
     rate = plan.rate or (1e-3 if plan.start is None else 3e-4)
     learner = Learner(draft, heads, np.zeros(0, int), rate, plan.seed, loss)

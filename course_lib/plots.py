@@ -6,6 +6,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from course_lib.files import replacing
+
 # Okabe and Ito's colours, ordered so that neighbours also differ in grey; each comes with its own
 # line and marker, because a printed page and one reader in twelve do not see the colours.
 _COLOURS = ["#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00"]
@@ -212,17 +214,12 @@ def _most_tokens(document: dict, most: int) -> list[tuple[str, dict]]:
 
 def save(figure: Figure, path) -> None:
     """Write the figure as PNG, under another name first, and close it."""
-    import os
-    from pathlib import Path
-
     from matplotlib import pyplot
 
-    part = Path(f"{path}.part")
     try:
-        figure.savefig(part, format="png", dpi=150, metadata={"Software": None})
-        os.replace(part, path)
+        with replacing(path) as part:
+            figure.savefig(part, format="png", dpi=150, metadata={"Software": None})
     finally:
-        part.unlink(missing_ok=True)
         pyplot.close(figure)
 
 

@@ -74,19 +74,12 @@ def read_prompts(path: str | Path, skip_bad: bool = False,
     observations. Raises ValueError when a line is bad, or nothing is left.
     """
     path = Path(path)
-    prompts, seen, repeated, bad = [], set(), [], []
-    lines = [(number, line.strip()) for number, line in enumerate(_text(path).split("\n"), 1) if line.strip()]
-    kind = path.suffix.lower()
+    lines, kind = _lines(path), path.suffix.lower()
     as_json = kind in (".jsonl", ".json", ".ndjson") or (kind != ".txt" and lines and lines[0][1][0] == "{")
-    for number, line in lines:
-        try:
-            route, messages = _request(line) if as_json else ("mine", [{"role": "user", "content": line}])
-        except ValueError as error:
-            if not skip_bad:
-                raise ValueError(f"{path.name} line {number} {error}, or pass --skip-bad to leave such lines "
-                                 "out.") from None
-            bad.append(number)
-            continue
+    read = _request if as_json else lambda line: ("mine", [{"role": "user", "content": line}])
+    prompts, seen, repeated = [], set(), []
+    found, bad = _each(path, lines, read, skip_bad)
+    for number, (route, messages) in found:
         same = (route, json.dumps(messages))
         if same in seen:
             repeated.append(number)
@@ -94,9 +87,9 @@ def read_prompts(path: str | Path, skip_bad: bool = False,
         seen.add(same)
         prompts.append(Prompt(f"{path.name}:{number}", route, "own", messages))
     if bad:
-        say(f"{path.name}: left out {_lines(bad)}: not readable as a prompt")
+        say(f"{path.name}: left out {_listed(bad)}: not readable as a prompt")
     if repeated:
-        say(f"{path.name}: left out {_lines(repeated)}: the same as an earlier prompt")
+        say(f"{path.name}: left out {_listed(repeated)}: the same as an earlier prompt")
     if not prompts:
         raise ValueError(f"{path.name} holds no prompt: write one a line")
     return prompts
@@ -111,29 +104,39 @@ def read_log(path: str | Path, skip_bad: bool = False,
     `read_prompts`.
     """
     path = Path(path)
-    logged, bad, silent = [], [], 0
-    for number, line in enumerate(_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            route, messages = _request(line)
-            response, stated = _response(json.loads(line), temperature)
-        except ValueError as error:
-            if not skip_bad:
-                raise ValueError(f"{path.name} line {number} {error}, or pass --skip-bad to leave such lines "
-                                 "out.") from None
-            bad.append(number)
-            continue
-        silent += not stated
-        logged.append(Logged(f"{path.name}:{number}", route, "own", messages, response=response))
+    found, bad = _each(path, _lines(path),
+                       lambda line: (*_request(line), *_response(json.loads(line), temperature)), skip_bad)
+    logged = [Logged(f"{path.name}:{number}", route, "own", messages, response=response)
+              for number, (route, messages, response, _) in found]
+    silent = sum(not stated for _, (*_, stated) in found)
     if bad:
-        say(f"{path.name}: left out {_lines(bad)}: no text of this temperature")
+        say(f"{path.name}: left out {_listed(bad)}: no text of this temperature")
     if silent:
         say(f"{path.name}: {silent} of {len(logged)} texts have no temperature, and are taken as written at "
             f"{temperature:g}")
     if not logged:
         raise ValueError(f'{path.name} holds no text: write {{"prompt": …, "response": …}} on each line')
     return logged
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    """The lines that are not blank, with their numbers from 1."""
+    return [(number, line.strip()) for number, line in enumerate(_text(path).split("\n"), 1) if line.strip()]
+
+
+def _each(path: Path, lines: list[tuple[int, str]], read: Callable[[str], tuple],
+          skip_bad: bool) -> tuple[list[tuple[int, tuple]], list[int]]:
+    """What was read of each line, with its number; and the numbers of bad lines, if they may be left out."""
+    found, bad = [], []
+    for number, line in lines:
+        try:
+            found.append((number, read(line)))
+        except ValueError as error:
+            if not skip_bad:
+                raise ValueError(f"{path.name} line {number} {error}, or pass --skip-bad to leave such lines "
+                                 "out.") from None
+            bad.append(number)
+    return found, bad
 
 
 def _text(path: Path) -> str:
@@ -248,6 +251,6 @@ def _content(content) -> str:
     return content
 
 
-def _lines(numbers: list[int]) -> str:
+def _listed(numbers: list[int]) -> str:
     shown = ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
     return f"line{'s' * (len(numbers) > 1)} {shown}"

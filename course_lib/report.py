@@ -10,6 +10,7 @@ import json
 import os
 from pathlib import Path
 
+from course_lib.files import write_text
 from course_lib.findings import blocks, decision, strict
 from course_lib.page import as_html, as_markdown
 from course_lib.settings import one_k, settings
@@ -41,12 +42,7 @@ def write(document: dict, folder: str | Path) -> dict[str, Path]:
              (("html", "report.html"), ("markdown", "report.md"), ("json", "report.json"))}
     folder.mkdir(exist_ok=True)
     for kind, path in paths.items():
-        part = path.with_name(path.name + ".part")
-        try:
-            part.write_text(made[kind], encoding="utf-8")
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_text(path, made[kind])
     return paths
 
 

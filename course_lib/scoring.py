@@ -16,7 +16,7 @@ import torch
 from course_lib.bars import Progress
 from course_lib.lookup import LOOKUP, MODEL, NONE, NOTHING, guesses
 from course_lib.sampling import GREEDY, Sampling, probabilities, with_guesses
-from course_lib.speculate import _known, _same_width
+from course_lib.speculate import known_tokens, same_width
 
 CHUNK = 256  # positions whose laws exist at once: 50 MB each at 49,152 tokens in float32
 MOST_TOKENS = 8192  # tokens in one forward, padding included, unless a single text is longer
@@ -93,14 +93,14 @@ def _score_batch(pairs, ids, texts, sampling, draft_sampling, seconds) -> tuple[
         return now
 
     clock = time.perf_counter()
-    target_states = _states(target, ids, texts, device)
+    target_states = hidden_states(target, ids, texts, device)
     clock = lap("score_target", clock)
     tokens = torch.tensor([token for text in texts for token in text], device=device)
     drafts = []
     for pair in pairs:
         states, guess = target_states[:0], torch.full_like(tokens, NONE)
         if pair.draft is not None:
-            states = _states(pair.draft, ids, texts, device)
+            states = hidden_states(pair.draft, ids, texts, device)
         if pair.lookup:
             found = [guesses(pair.lookup, prompt, text) for prompt, text in zip(ids, texts, strict=True)]
             guess = torch.from_numpy(np.concatenate(found)).to(device)
@@ -128,7 +128,7 @@ def _draft_law(pair, states, guess, p, sampling):
     q, best = torch.zeros_like(p), torch.full_like(guess, NONE)
     drafter = torch.full_like(best, NOTHING)
     if pair.draft is not None:
-        logits = _same_width(pair.draft.lm_head(states).to(pair.device), p.shape[-1])
+        logits = same_width(pair.draft.lm_head(states).to(pair.device), p.shape[-1])
         q, best = probabilities(logits, sampling), logits.argmax(-1)
         drafter = torch.full_like(drafter, MODEL)
     if pair.lookup:
@@ -151,14 +151,14 @@ def _columns(p, q, guess, token) -> dict[str, torch.Tensor]:
     }
 
 
-def _states(model, ids, texts, device) -> torch.Tensor:
+def hidden_states(model, ids, texts, device) -> torch.Tensor:
     """Last hidden states that predict each token of the texts [all their tokens, size], in one forward."""
     rows = [[*prompt, *text[:-1]] for prompt, text in zip(ids, texts, strict=True)]
     padded = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
     for i, row in enumerate(rows):
         padded[i, :len(row)] = torch.tensor(row)
     # Padding is on the right, where causal attention never looks, so it needs no mask.
-    states = model.model(input_ids=_known(model, padded.to(device)), use_cache=False).last_hidden_state
+    states = model.model(input_ids=known_tokens(model, padded.to(device)), use_cache=False).last_hidden_state
     where = [(i, len(prompt) - 1 + t) for i, (prompt, text) in enumerate(zip(ids, texts, strict=True))
              for t in range(len(text))]
     row, column = torch.tensor(where, device=states.device).T

@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 
 from course_lib.bars import Progress, progress_bar
-from course_lib.engines.client import connect, request, root
+from course_lib.engines.client import connect, request, root, served_models
 from course_lib.engines.kept import each_once, read_kept
 from course_lib.lookup import MODEL
 from course_lib.measure import check_arguments, choose_prompts, finish, numbers
@@ -178,14 +178,9 @@ def _engine(client: httpx.Client, urls: Sequence[str]) -> dict:
     """urls, name, context (tokens) and version of an engine and its replicas, which must serve one model."""
     names, contexts, versions = {}, [], []
     for url in urls:
-        address = f"{root(url)}/v1/models"
-        try:
-            models = request(client, address)["data"]
-            names |= {str(each["id"]): url for each in models}
-            contexts += [each.get("max_model_len") or np.inf for each in models]
-        except (KeyError, TypeError, AttributeError):
-            raise ValueError(f"{address} does not list models: is this an OpenAI-compatible "
-                             "engine?") from None
+        models = served_models(client, url)
+        names |= {str(each["id"]): url for each in models}
+        contexts += [each.get("max_model_len") or np.inf for each in models]
         try:
             versions.append(request(client, f"{root(url)}/version").get("version"))
         except ValueError:  # not every engine says

@@ -89,8 +89,8 @@ def decode(pair, prompts: list[list[int]], k: int, max_new_tokens: int, sampling
     if longest > pair.context:
         raise ValueError(f"the longest prompt and {max_new_tokens} new tokens make {longest}, and the "
                          f"models' context is {pair.context}: shorten the prompt or ask for fewer tokens")
-    return _decode(pair, prompts, k, max_new_tokens, sampling,
-                   sampling if draft_mode == "sample" else GREEDY, generator)
+    return decode_schedule(pair, prompts, (k,), max_new_tokens, sampling,
+                           sampling if draft_mode == "sample" else GREEDY, generator)
 
 
 def decode_plain(pair, prompts: list[list[int]], max_new_tokens: int, sampling: Sampling = GREEDY,
@@ -100,9 +100,10 @@ def decode_plain(pair, prompts: list[list[int]], max_new_tokens: int, sampling: 
 
 
 @torch.inference_mode()
-def _decode(pair, prompts, k, max_new_tokens, sampling, draft_sampling, generator) -> Decoded:
+def decode_schedule(pair, prompts, ks, max_new_tokens, sampling, draft_sampling, generator) -> Decoded:
+    """`decode`, with the k of each round in turn (a tuple), and what the draft samples with apart: for
+    `timing`, which compares one round with the next. Checks nothing."""
     started = time.perf_counter()
-    ks = k if isinstance(k, tuple) else (k,)  # `timing` gives the rounds several k in turn
     state = _State(pair, prompts, min(max(ks), max_new_tokens - 1), max_new_tokens)
     clock = state.clock = Clock(pair.device)
     if pair.device.type != "cpu":  # a GPU still works after the call returns
@@ -181,7 +182,7 @@ def _draft(pair, state, k, sampling, generator):
                 break
         if pair.draft is not None and (guess is None or (guess == NONE).any()):
             logits = pair.draft.lm_head(state.catch_up(j, width=1 if j and guess is None else None))
-            q.append(probabilities(_same_width(logits, vocabulary), sampling))
+            q.append(probabilities(same_width(logits, vocabulary), sampling))
         else:
             q.append(torch.zeros(len(drafted), vocabulary, device=drafted.device,
                                  dtype=torch.promote_types(pair.dtype, torch.float32)))
@@ -215,7 +216,7 @@ class _State:
     def _prefill(self, model, cache):
         width = int(self.length.max()) - 1
         if width:
-            forward_hidden(model, _known(model, self.sequence[:, :width]), cache)
+            forward_hidden(model, known_tokens(model, self.sequence[:, :width]), cache)
             cache.lengths = self.length - 1
 
     def last(self) -> torch.Tensor:
@@ -239,7 +240,7 @@ class _State:
         missing = self.length + drafted - self.draft_cache.lengths
         columns = torch.arange(int(missing.max()) if width is None else width, device=missing.device)
         tokens = self.sequence.gather(1, self.draft_cache.lengths[:, None] + columns)
-        states = forward_hidden(self.pair.draft, _known(self.pair.draft, tokens), self.draft_cache)
+        states = forward_hidden(self.pair.draft, known_tokens(self.pair.draft, tokens), self.draft_cache)
         self.draft_cache.lengths = self.length + drafted  # rows that missed less read padding: take it back
         return states[torch.arange(len(missing), device=missing.device), missing - 1]
 
@@ -276,13 +277,13 @@ class _State:
         self.memories = [self.memories[i] for i in going] if self.memories else []
 
 
-def _known(model, tokens: torch.Tensor) -> torch.Tensor:
+def known_tokens(model, tokens: torch.Tensor) -> torch.Tensor:
     """Tokens as the model can read them: one that a smaller vocabulary lacks becomes its last. For a
     draft that costs a guess, never exactness."""
     return tokens.clamp(max=model.model.embed_tokens.num_embeddings - 1)
 
 
-def _same_width(logits: torch.Tensor, vocabulary: int) -> torch.Tensor:
+def same_width(logits: torch.Tensor, vocabulary: int) -> torch.Tensor:
     """Draft logits over the target's vocabulary: padding is cut off, and what the draft lacks it
     never proposes."""
     if logits.shape[-1] >= vocabulary:

@@ -9,7 +9,6 @@ stop, go on, and be shared between processes.
 from __future__ import annotations
 
 import math
-import os
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from course_lib.cache import KVCache, forward_hidden
 from course_lib.fetch import MODELS, TARGET_FOLDER
+from course_lib.files import replacing
 from course_lib.packed import pack
 from course_lib.prompts import ROUTES, load_prompts
 from course_lib.sampling import Sampling, draw, probabilities
@@ -119,20 +119,19 @@ def save_rows(path: Path, head, prompts, texts, hidden, **columns: torch.Tensor)
     """Write texts (token ids) behind prompts, with the states [length, size] behind each of their tokens and
     whatever `columns` say of each row. head: the target's, for its likeliest tokens."""
     states = torch.cat(list(hidden))
-    part = path.with_suffix(f".part{os.getpid()}")
-    save_file(
-        {
-            **columns,
-            "prompt": torch.tensor([token for ids in prompts for token in ids]),
-            "prompt_length": torch.tensor([len(ids) for ids in prompts]),
-            "text": torch.tensor([token for text in texts for token in text]),
-            "text_length": torch.tensor([len(text) for text in texts]),
-            "hidden": states.half().cpu(),
-            "top": top_tokens(head, states.half().to(states.dtype)).cpu(),
-        },
-        part,
-    )
-    os.replace(part, path)
+    with replacing(path) as part:
+        save_file(
+            {
+                **columns,
+                "prompt": torch.tensor([token for ids in prompts for token in ids]),
+                "prompt_length": torch.tensor([len(ids) for ids in prompts]),
+                "text": torch.tensor([token for text in texts for token in text]),
+                "text_length": torch.tensor([len(text) for text in texts]),
+                "hidden": states.half().cpu(),
+                "top": top_tokens(head, states.half().to(states.dtype)).cpu(),
+            },
+            part,
+        )
 
 
 def load_rows(path: Path) -> list[dict]:

@@ -27,7 +27,7 @@ from course_lib.costs import CostTable, RoundCosts
 from course_lib.lookup import Lookup
 from course_lib.peaks import measure_peaks
 from course_lib.sampling import GREEDY, Sampling
-from course_lib.speculate import _decode
+from course_lib.speculate import decode_schedule
 from course_lib.traces import encode_prompts, provenance
 from course_lib.whole import whole
 
@@ -104,8 +104,8 @@ def time_rounds(pair, rows: list[list[int]], ks: Sequence[int], new_tokens: int,
     while len(schedule) < new_tokens + 2 * len(drafting):
         schedule += [*random.permutation(drafting).tolist(), *plain]
     begin = random.integers(len(drafting))  # a short text, too, comes to the plain rounds
-    decoded = _decode(replace(pair, eos=frozenset()), rows, tuple(schedule[begin:]), new_tokens, sampling,
-                      sampling if draft_mode == "sample" else GREEDY, generator)
+    decoded = decode_schedule(replace(pair, eos=frozenset()), rows, tuple(schedule[begin:]), new_tokens,
+                              sampling, sampling if draft_mode == "sample" else GREEDY, generator)
     times = decoded.times
     emitted = decoded.rounds.groupby("round").emitted.sum().cumsum().shift(fill_value=0)
     times["context"] = np.mean([len(row) for row in rows]) + emitted.to_numpy() / len(rows)

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from course_lib.bars import Progress
+from course_lib.files import replacing
 from course_lib.lookup import LOOKUP, NONE, guesses
 
 FORMAT = 2  # 1: no column `drafter`, always the model
@@ -72,18 +73,13 @@ class Trace:
 
     def save(self, path: str | Path) -> None:
         """Write a Parquet file that `load` reads back. Raises ValueError rather than write a bad trace."""
-        path = Path(path)
         if missing := [name for name in SCHEMA.names if name not in self.rows]:
             raise ValueError(f"this trace lacks the columns {', '.join(missing)}")
         check_rows(self.rows, "this trace")
         table = pa.Table.from_pandas(self.rows, schema=SCHEMA, preserve_index=False)
         table = table.replace_schema_metadata({KEY: json.dumps({"format": FORMAT, **self.meta})})
-        part = path.with_name(path.name + ".part")
-        try:
+        with replacing(path) as part:
             pq.write_table(table, part, compression="zstd", write_page_checksum=True)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:

@@ -48,7 +48,7 @@ def run(pair, timed: Sequence[Prompt], spare: Sequence[Prompt], ks: Sequence[int
         if progress:
             progress("every k against plain decoding", done + 1, len(timed))
     runs = pd.DataFrame(lines, columns=["route", "prompt", "k", "tokens", "rounds", "seconds"])
-    return runs, _table(pair, pd.concat(times), ks, sampling, draft_mode, command) if times else None
+    return runs, cost_table_of(pair, pd.concat(times), ks, sampling, draft_mode, command) if times else None
 
 
 def choose(texts: Sequence, prompts: Sequence[Prompt],
@@ -78,7 +78,7 @@ def choose(texts: Sequence, prompts: Sequence[Prompt],
     return timed, spare or load_prompts(split="train", limit=8)
 
 
-def _table(pair, times, ks, sampling, draft_mode, command) -> CostTable:
+def cost_table_of(pair, times, ks, sampling, draft_mode, command) -> CostTable:
     times = times[times.k.isin([0, *ks])]
     meta = cost_meta(pair, sampling, draft_mode, command)
     return CostTable({1: costs_from_times(times)}, {**meta, "rounds": {"1": spread(times)},

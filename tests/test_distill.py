@@ -126,6 +126,21 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(workshop):
     assert facts["steps"] == 40 and facts["layers"] == [0, 3]
 
 
+def test_a_draft_can_start_from_layers_of_another(workshop):
+    teacher.write_text(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
+    options = {"batch": 4, "work": workshop, "say": lambda line: None}
+    large = distill.train(3, layers=(0, 2, 3), run="large", **options)
+    distill.publish(large, workshop / "data", proposes=5)
+    small = distill.train(1, layers=(0, 3), run="small", start=workshop / "data", rate=1e-9, **options)
+    before, after = (load_file(folder / "draft.safetensors") for folder in (large, small))
+    same = {"model.norm.weight": "model.norm.weight"} | {
+        name: name.replace("layers.1.", "layers.2.") for name in after if ".layers." in name}
+    assert after.keys() == same.keys()
+    assert all(torch.equal(after[name], before[origin]) for name, origin in same.items())
+    with pytest.raises(ValueError, match="has the layers .*, and not 1"):
+        distill.train(1, layers=(0, 1), run="none", start=workshop / "data", **options)
+
+
 def test_what_is_published_is_the_trained_draft_and_the_tokens_its_text_holds(workshop):
     teacher.write_text(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
     folder = distill.train(3, layers=(0, 3), work=workshop, say=lambda line: None)

@@ -51,14 +51,18 @@ def test_of_the_log_the_lines_on_speculation_are_kept(monkeypatch, tmp_path):
     line = "SpecDecoding metrics: Mean acceptance length: 1.50, Accepted: 15 tokens, Drafted: 90 tokens"
 
     @contextmanager
-    def serving(command, base, log):
-        log.write_text(f"INFO starting\nINFO {line}\n")
-        yield base
+    def serving_all(starts):
+        for start in starts.values():
+            start.log.write_text(f"INFO starting\nINFO {line}\n")
+        yield {key: start.base for key, start in starts.items()}, {}
+        log = starts[1].log
         log.write_text(log.read_text() + f"INFO {line}\n")  # an engine goes on until it is stopped
 
-    monkeypatch.setattr(room, "serving", serving)
-    with room._engine("serve {target} {port} {speculative}", 3, log=tmp_path / "log.txt") as base:
-        assert base.endswith(f":{room.PORT + 3}")
+    monkeypatch.setattr(room, "serving_all", serving_all)
+    wanted = [(0, tmp_path / "target"), (room.CHECKED, tmp_path / "target")]
+    with room._engines("serve {target} {port} {speculative}", wanted, room.NGRAM,
+                       tmp_path / "log.txt") as urls:
+        assert [url.rpartition(":")[2] for url in urls] == [str(room.PORT), str(room.PORT + 1)]
     found = read_metrics((tmp_path / "log.txt").read_text(), k=3)
     assert (found.accepted, found.drafted) == (30, 180)
 

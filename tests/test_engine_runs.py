@@ -27,7 +27,7 @@ from course_lib.engines import check as checking
 from course_lib.engines import decision
 from course_lib.engines.check import check, detects, first_difference, permutation_p, same_law
 from course_lib.engines.client import Answer, Piece, ask, ask_all, connect, in_turn, served_model
-from course_lib.engines.server import ENGINES, engine_command, serving
+from course_lib.engines.server import ENGINES, Start, engine_command, serving, serving_all
 from course_lib.engines.sweep import read, sweep, unfinished
 from course_lib.prompts import Prompt
 from course_lib.tables import show
@@ -328,14 +328,14 @@ ALONE = """
 import json, sys
 from contextlib import nullcontext
 from pathlib import Path
-from course_lib.engines.server import serving
+from course_lib.engines.server import Start, serving
 from course_lib.engines.sweep import sweep
 from course_lib.prompts import Prompt
 given = json.loads(sys.argv[1])
 prompts = [Prompt(str(i), "chat", "own", [{"role": "user", "content": str(i)}]) for i in range(4)]
 out, urls = Path(given["out"]), {int(k): url for k, url in given["urls"].items()}
 serve = given.get("serve")
-with serving(serve, urls[2], out.with_suffix(".log"), 20) if serve else nullcontext():
+with serving(Start(serve, urls[2], out.with_suffix(".log")), 20) if serve else nullcontext():
     sweep(urls, prompts, [1, 2, 4], out, new_tokens=16)
 """
 
@@ -454,20 +454,31 @@ def test_a_started_engine_and_its_children_are_gone_after_success_and_failure(tm
     script = (f"import os, subprocess, sys; child = subprocess.Popen(['sleep', '60']);"
               f"open({str(pids)!r}, 'w').write(str(child.pid)); sys.argv = ['e', '--port', '{port}'];"
               f"exec(compile(open({str(SERVER)!r}).read(), 'e', 'exec'), {{'__name__': '__main__'}})")
-    with pytest.raises(RuntimeError), serving([sys.executable, "-c", script], base, log, 20) as address:
+    start = Start([sys.executable, "-c", script], base, log)
+    with pytest.raises(RuntimeError), serving(start, 20) as address:
         assert served_model(address) == "toy" and alive(int(pids.read_text()))
-        with pytest.raises(ValueError, match="answers at .* already"), serving(["true"], base, log):
+        with pytest.raises(ValueError, match="answers at .* already"), serving(Start(["true"], base, log)):
             pass
         raise RuntimeError
     until(lambda: not alive(int(pids.read_text())))  # a killed process takes a moment to be gone
     assert not answers_at(port)
-    with pytest.raises(ValueError, match=r"ended \(status 3\) before it served: no memory"), serving(
-            ["sh", "-c", "echo no memory; exit 3"], base, log, 20):
-        pass
-    with pytest.raises(ValueError, match="cannot be started"), serving([str(tmp_path / "none")], base, log):
-        pass
-    with pytest.raises(ValueError, match="not healthy after 0.2 s"), serving(["sleep", "9"], base, log, 0.2):
-        pass
+    for command, timeout, why in (
+            (["sh", "-c", "echo no memory; exit 3"], 20, r"ended \(status 3\) before it served: no memory"),
+            ([str(tmp_path / "none")], 20, "cannot be started"),
+            (["sleep", "9"], 0.2, "not healthy after 0.2 s")):
+        with pytest.raises(ValueError, match=why), serving(Start(command, base, log), timeout):
+            pass
+
+
+def test_of_engines_started_together_those_that_fail_are_told_apart(tmp_path):
+    one, other = free_port(), free_port()
+    serve = [sys.executable, str(SERVER), "--port"]
+    starts = {"good": Start([*serve, str(one)], f"http://127.0.0.1:{one}", tmp_path / "good"),
+              "bad": Start(["sh", "-c", "exit 3"], f"http://127.0.0.1:{other}", tmp_path / "bad")}
+    with serving_all(starts, 20) as (up, problems):
+        assert list(up) == ["good"] and served_model(up["good"]) == "toy"
+        assert "status 3" in str(problems["bad"])
+    assert not answers_at(one)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

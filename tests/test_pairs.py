@@ -176,29 +176,29 @@ def test_devices_without_a_gpu(folders):
             load_pair(*map(str, folders), device=device)
     with pytest.raises(PairError, match="device auto spreads the target over GPUs, and there is none"):
         load_pair(*map(str, folders), device="auto")
-    assert pairs._device(None, "h100-70b") == (torch.device("cpu"), False)
+    assert pairs.device_of(None, "h100-70b") == (torch.device("cpu"), False)
 
 
 def test_the_70b_target_is_spread_where_there_are_several_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch, "zeros", lambda *_, **__: torch.ones(1))  # no GPU need be there
-    assert pairs._device(None, "h100-70b") == (torch.device("cuda"), True)
-    assert pairs._device("auto", "h100") == (torch.device("cuda"), True)
-    assert pairs._device(None, "h100") == (torch.device("cuda"), False)
-    assert pairs._device("cuda:1", "h100-70b") == (torch.device("cuda:1"), False)
+    assert pairs.device_of(None, "h100-70b") == (torch.device("cuda"), True)
+    assert pairs.device_of("auto", "h100") == (torch.device("cuda"), True)
+    assert pairs.device_of(None, "h100") == (torch.device("cuda"), False)
+    assert pairs.device_of("cuda:1", "h100-70b") == (torch.device("cuda:1"), False)
 
 
 def test_a_device_that_holds_no_numbers_is_refused():
     with pytest.raises(PairError, match="device 'meta' cannot be used here.*--device cpu"):
-        pairs._device("meta", "smol")
+        pairs.device_of("meta", "smol")
 
 
 def test_a_sliding_window_ends_the_context():
-    assert pairs._context(LlamaConfig(max_position_embeddings=900)) == 900
+    assert pairs.context_of(LlamaConfig(max_position_embeddings=900)) == 900
     narrow = LlamaConfig(max_position_embeddings=900)
     narrow.sliding_window = 64
-    assert pairs._context(narrow) == 64
+    assert pairs.context_of(narrow) == 64
 
 
 # Vocabularies
@@ -243,7 +243,7 @@ def test_a_draft_with_another_vocabulary_is_refused_before_weights_are_read(soun
     vocabulary = tokenizer["model"]["vocab"]
     vocabulary["word1"], vocabulary["word2"] = vocabulary["word2"], vocabulary["word1"]
     (copy / "tokenizer.json").write_text(json.dumps(tokenizer))
-    monkeypatch.setattr(pairs, "_load_model", lambda *_: pytest.fail("the weights were read"))
+    monkeypatch.setattr(pairs, "load_model", lambda *_: pytest.fail("the weights were read"))
     with pytest.raises(PairError, match="id 257 is 'word1' for the target and 'word2' for the draft"):
         load_pair(str(sound), str(copy), device="cpu")
 

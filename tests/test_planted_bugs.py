@@ -37,7 +37,7 @@ BUGS = {
         "self.draft_cache.lengths = self.length - 1", CACHES),
     "q is of another temperature than the drafts": (
         "speculate.py", DRAWN, DRAWN.replace(
-            "q[-1]", "probabilities(_same_width(logits, vocabulary), Sampling(1.0))"),
+            "q[-1]", "probabilities(same_width(logits, vocabulary), Sampling(1.0))"),
         f"{LAW}[2-3-4-sample-cold]"),
     "a greedy draft is judged by its softmax": (
         "speculate.py", "q = torch.stack([*q, torch.zeros_like(p[:, 0])], 1)",

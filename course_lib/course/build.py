@@ -13,8 +13,9 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course_lib.course.execute import METADATA, execute, paths_in_outputs, write_atomically
+from course_lib.course.execute import METADATA, execute, paths_in_outputs
 from course_lib.course.source import Cell, hints, read_source, solution, solved, stub
+from course_lib.files import write_text
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 _HELP = "Words: [glossary](GLOSSARY.md) · Stuck: [troubleshooting](TROUBLESHOOTING.md)"  # under every header
@@ -29,8 +30,8 @@ def build(source: Path, execute_cells: bool = True, timeout: float = 120) -> Non
     """
     ready = []
     for path, notebook in make(source).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         if execute_cells:
-            path.parent.mkdir(parents=True, exist_ok=True)
             execute(notebook, path.parent, label=_label(path), timeout=timeout)
             for cell, found in paths_in_outputs(notebook):
                 raise ValueError(
@@ -38,7 +39,7 @@ def build(source: Path, execute_cells: bool = True, timeout: float = 120) -> Non
                 )
         ready.append((path, nbformat.writes(notebook) + "\n"))
     for path, text in ready:
-        write_atomically(path, text)
+        write_text(path, text)
 
 
 def make(source: Path) -> dict[Path, NotebookNode]:

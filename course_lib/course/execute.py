@@ -20,6 +20,7 @@ from nbformat import NotebookNode
 
 from course_lib.course.explore import LIVE
 from course_lib.course.progress import OFF
+from course_lib.files import write_text
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -75,6 +76,7 @@ def execute_to(folder: Path, notebooks: Path, timeout: float = 120) -> list[str]
     from course_lib.course.site import build_site  # here: whoever only builds notebooks has no use for it
 
     paths = sorted(notebooks.glob("[0-9][0-9]_*.ipynb"))
+    (folder / "notebooks").mkdir(parents=True, exist_ok=True)
     for gone in set((folder / "notebooks").glob("*.ipynb")) - {folder / "notebooks" / p.name for p in paths}:
         gone.unlink()
     cores = os.cpu_count() or 1
@@ -98,7 +100,7 @@ def _execute_one(path: Path, folder: Path, timeout: float) -> str | None:
         execute(notebook, path.parent, label=path.name, timeout=timeout)
     except ValueError as error:
         return str(error)
-    write_atomically(folder / "notebooks" / path.name, nbformat.writes(notebook) + "\n")
+    write_text(folder / "notebooks" / path.name, nbformat.writes(notebook) + "\n")
     return None
 
 
@@ -126,17 +128,6 @@ def paths_in_outputs(notebook: NotebookNode) -> list[tuple[int, str]]:
         if match:
             found.append((number, match[0]))
     return found
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file under another name, then rename: nobody ever sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _failed(label: str, index: int, what: str) -> ValueError:

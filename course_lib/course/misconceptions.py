@@ -10,8 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 
 from course_lib.course.checks import EXERCISES, Exercise, judge
-from course_lib.course.execute import write_atomically
 from course_lib.course.outline import NOTEBOOKS, Notebook, outline
+from course_lib.files import write_text
 
 HEAD = """# Misconceptions
 
@@ -46,4 +46,4 @@ def turned(exercise: Exercise) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    write_atomically(NOTEBOOKS / "MISCONCEPTIONS.md", page(outline()))
+    write_text(NOTEBOOKS / "MISCONCEPTIONS.md", page(outline()))

@@ -19,8 +19,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_lib.course.execute import write_atomically
 from course_lib.course.workshop import NEEDED
+from course_lib.files import write_text
 
 # reveal.js (MIT) as this package carries it: downloaded and unpacked, never installed.
 REVEAL, INSIDE = "sphinx-revealjs==3.2.1", "sphinx_revealjs/_static/revealjs/"
@@ -93,7 +93,7 @@ def write(notebooks: list[Path], out: Path, say: Callable[[str], None] = print) 
     written = []
     for path in notebooks:
         page = out / f"{path.stem}.slides.html"
-        write_atomically(page, html(nbformat.read(path, as_version=4), path.stem))
+        write_text(page, html(nbformat.read(path, as_version=4), path.stem))
         written.append(page)
     return written
 

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from math import ceil
 
-from course_lib.course.execute import write_atomically
 from course_lib.course.outline import NOTEBOOKS, Notebook, Task, outline
+from course_lib.files import write_text
 
 TALK = 2  # shown and talked about, a section takes twice the time of one who reads it alone
 SITTING = 90  # minutes people sit without a break, at most
@@ -182,4 +182,4 @@ def renewed(page: str, notebooks: list[Notebook]) -> str:
 
 if __name__ == "__main__":
     path = NOTEBOOKS / "INSTRUCTOR.md"
-    write_atomically(path, renewed(path.read_text(encoding="utf-8"), outline()))
+    write_text(path, renewed(path.read_text(encoding="utf-8"), outline()))

@@ -14,10 +14,11 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_lib.course.execute import METADATA, write_atomically
+from course_lib.course.execute import METADATA
 from course_lib.course.outline import NOTEBOOKS, outline
 from course_lib.course.source import EXERCISE, Cell, names_defined, names_used, read_source
 from course_lib.course.tracks import Pause, schedule, track
+from course_lib.files import write_text
 
 NEEDED = "needed"  # the tag of a cell that is there because others need it
 
@@ -32,6 +33,7 @@ def write(name: str, out: Path, notebooks: Path = NOTEBOOKS) -> list[Path]:
     names = {one.number: one.name for one in every}
     parts = [part for part in chosen.parts if not isinstance(part, Pause)]
     here = {names[part.number] for part in parts}
+    out.mkdir(parents=True, exist_ok=True)
     written = []
     for part in parts:
         stem = names[part.number]
@@ -47,7 +49,7 @@ def write(name: str, out: Path, notebooks: Path = NOTEBOOKS) -> list[Path]:
         shorter.cells[0].source += (f"\n\n**{chosen.title}:** a part of the notebook. [The whole of it]"
                                     f"({back}/{stem}.ipynb)")
         path = out / f"{stem}.ipynb"
-        write_atomically(path, nbformat.writes(shorter) + "\n")
+        write_text(path, nbformat.writes(shorter) + "\n")
         written.append(path)
     return written
 

@@ -203,20 +203,19 @@ def request(client: httpx.Client, address: str, body: dict | None = None) -> dic
     return found
 
 
+def served_models(client: httpx.Client, base: str) -> list[dict]:
+    """What an engine says of the models it serves, each with its name as "id". Errors as in `request`."""
+    address = f"{root(base)}/v1/models"
+    found = request(client, address).get("data")
+    if not isinstance(found, list) or not all(isinstance(each, dict) and "id" in each for each in found):
+        raise ValueError(f"{address} does not list models: is this an OpenAI-compatible engine?")
+    return found
+
+
 def served_model(base: str, timeout: float = 10.0) -> str:
     """The name of the model an engine serves. ValueError where it does not answer, or serves several."""
-    address = f"{root(base)}/v1/models"
-    try:
-        response = httpx.get(address, timeout=timeout)
-        names = [str(each["id"]) for each in response.raise_for_status().json()["data"]]
-    except httpx.HTTPStatusError as error:
-        raise ValueError(f"{address} answers {error.response.status_code}: is this an OpenAI-compatible "
-                         "engine?") from None
-    except httpx.HTTPError as error:
-        raise ValueError(f"{address} cannot be reached ({_short(str(error)) or type(error).__name__}): is "
-                         "the engine up, and is this its port?") from None
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{address} does not list models: is this an OpenAI-compatible engine?") from None
+    with connect(timeout) as client:
+        names = [str(each["id"]) for each in served_models(client, base)]
     if len(names) != 1:
         raise ValueError(f"{base} serves {len(names)} models ({', '.join(names[:5])}): choose with --model.")
     return names[0]

@@ -6,11 +6,11 @@ Each panel says what its number is and is not: dashboards name three of them "ac
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
 from course_lib.engines import llama_cpp, sglang, tensorrt_llm, vllm
+from course_lib.files import write_text
 
 ENGINES = {"vllm": vllm, "sglang": sglang, "tensorrt_llm": tensorrt_llm, "llama_cpp": llama_cpp}
 # Definition -> title, unit and what to know of it.
@@ -50,9 +50,8 @@ def dashboard(name: str) -> dict:
 def write(folder: Path) -> None:
     """Write all dashboards, each as a whole or not at all."""
     for name in ENGINES:
-        part = folder / f".{name}.part"
-        part.write_text(json.dumps(dashboard(name), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(part, folder / f"{name}.json")
+        text = json.dumps(dashboard(name), indent=1, ensure_ascii=False) + "\n"
+        write_text(folder / f"{name}.json", text)
 
 
 def _panel(number: int, title: str, unit: str, says: str, query: str) -> dict:

@@ -10,9 +10,10 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import httpx
 
@@ -28,37 +29,59 @@ ENGINES = {
     "llama_cpp": ("llama-server -m {target} --port {port} --metrics {speculative}",
                   "-md {draft} --spec-type draft-simple --spec-draft-n-max {k}"),
 }
+Key = TypeVar("Key")
 _POLITE = 15.0  # seconds between asking an engine to end and making it
 
 
-@contextmanager
-def serving(command: Sequence[str], base: str, log: Path, timeout: float = 600.0) -> Iterator[str]:
-    """Run `command`, wait until `base`/health answers 200, and yield base; then end all it started.
+class Start(NamedTuple):
+    """An engine to be started: its command, the address at which it will answer, where its output goes."""
 
-    log: where its output goes. Ended also on failure, on Ctrl-C and when this process is asked to terminate,
-    children included (they share its process group; a kill -9 of this process cannot be answered).
-    Raises ValueError where something answers at base already (it would be measured instead), where the
-    command cannot run or ends early (with the last line it said), or is not healthy within timeout seconds.
+    command: Sequence[str]
+    base: str
+    log: Path
+
+
+@contextmanager
+def serving(start: Start, timeout: float = 600.0) -> Iterator[str]:
+    """Start an engine and yield its address once it is healthy; then end it. Errors: see `serving_all`."""
+    with serving_all({0: start}, timeout) as (up, problems):
+        if problems:
+            raise problems[0]
+        yield up[0]
+
+
+@contextmanager
+def serving_all(starts: Mapping[Key, Start],
+                timeout: float = 600.0) -> Iterator[tuple[dict[Key, str], dict[Key, ValueError]]]:
+    """Start engines together and wait until base/health answers 200 for each; then end all they started.
+
+    Yields the addresses of those that are up, and for the others what became of them: something answers at
+    base already (it would be measured instead), the command cannot run or ends early (with the last line it
+    said), or it is not healthy within timeout seconds. Ended also on failure, on Ctrl-C and when this process
+    is asked to terminate, children included (they share its process group; a kill -9 of this process cannot
+    be answered).
     """
-    if _healthy(base, any_answer=True):
-        raise ValueError(f"something answers at {base} already: stop it, or choose another port.")
     previous = None
     if threading.current_thread() is threading.main_thread():
         previous = signal.signal(signal.SIGTERM, _interrupt)  # so that the block is left as by Ctrl-C
-    process = None
+    processes, up, problems = {}, {}, {}
     try:
-        with open(log, "ab") as file:
+        for key, start in starts.items():
             try:
-                process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT,
-                                           stdin=subprocess.DEVNULL, start_new_session=True)
-            except OSError as error:
-                raise ValueError(f"{command[0]} cannot be started: {error.strerror}.") from None
-        _wait(process, base, log, timeout)
-        yield base
+                processes[key] = _begin(start)
+            except ValueError as error:
+                problems[key] = error
+        until = time.monotonic() + timeout
+        for key, process in processes.items():
+            try:
+                _wait(process, starts[key], until, timeout)
+                up[key] = starts[key].base
+            except ValueError as error:
+                problems[key] = error
+        yield up, problems
     finally:
         try:
-            if process is not None:
-                _end(process)
+            _end(list(processes.values()))
         finally:
             if previous is not None:
                 signal.signal(signal.SIGTERM, previous)
@@ -94,16 +117,26 @@ def engine_command(serve: str, speculative: str, port: int, k: int, target: str 
     return [re.sub(r"\{(port|target|draft|k|k\+1)\}", lambda name: names[name[0]], word) for word in filled]
 
 
-def _wait(process: subprocess.Popen, base: str, log: Path, timeout: float) -> None:
-    until = time.monotonic() + timeout
-    while not _healthy(base):
+def _begin(start: Start) -> subprocess.Popen:
+    if _healthy(start.base, any_answer=True):
+        raise ValueError(f"something answers at {start.base} already: stop it, or choose another port.")
+    with open(start.log, "ab") as file:
+        try:
+            return subprocess.Popen(start.command, stdout=file, stderr=subprocess.STDOUT,
+                                    stdin=subprocess.DEVNULL, start_new_session=True)
+        except OSError as error:
+            raise ValueError(f"{start.command[0]} cannot be started: {error.strerror}.") from None
+
+
+def _wait(process: subprocess.Popen, start: Start, until: float, timeout: float) -> None:
+    while not _healthy(start.base):
         if process.poll() is not None:
-            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+            lines = [line for line in start.log.read_text(errors="replace").splitlines() if line.strip()]
             said = f": {lines[-1].strip()[:200]}" if lines else ""
-            raise ValueError(f"the engine ended (status {process.returncode}) before it served{said}. {log} "
-                             "has all it said.")
+            raise ValueError(f"the engine ended (status {process.returncode}) before it served{said}. "
+                             f"{start.log} has all it said.")
         if time.monotonic() > until:
-            raise ValueError(f"the engine is not healthy after {timeout:g} s; {log} has what it said.")
+            raise ValueError(f"the engine is not healthy after {timeout:g} s; {start.log} has what it said.")
         time.sleep(0.1)
 
 
@@ -114,15 +147,19 @@ def _healthy(base: str, any_answer: bool = False) -> bool:
         return False
 
 
-def _end(process: subprocess.Popen) -> None:
+def _end(processes: Sequence[subprocess.Popen]) -> None:
     try:
-        _signal(process, signal.SIGTERM)
-        process.wait(_POLITE)
+        for process in processes:
+            _signal(process, signal.SIGTERM)
+        until = time.monotonic() + _POLITE
+        for process in processes:
+            process.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
         pass
     finally:
-        _signal(process, signal.SIGKILL)  # the process, or children that outlived it
-        process.wait()
+        for process in processes:
+            _signal(process, signal.SIGKILL)  # the process, or children that outlived it
+            process.wait()
 
 
 def _signal(process: subprocess.Popen, number: int) -> None:

@@ -26,6 +26,7 @@ import httpx
 
 from course_lib.engines.client import Answer, ask, ask_all, connect, in_turn, served_model
 from course_lib.engines.counters import between, snapshot
+from course_lib.files import replacing
 from course_lib.prompts import Prompt
 
 FORMAT = "course_lib engine sweep 1"
@@ -163,13 +164,11 @@ def _warnings(k: int, counters: dict, records: Sequence[dict]) -> list[str]:
 
 def _write(path: Path, meta: dict, cells: Mapping[Key, dict]) -> None:
     """The whole file anew, then its name: a kill at any moment leaves the file before or the file after."""
-    part = path.with_name(path.name + ".part")
-    with open(part, "w", encoding="utf-8") as file:
+    with replacing(path) as part, open(part, "w", encoding="utf-8") as file:
         for line in (meta, *cells.values()):
             file.write(json.dumps(line, allow_nan=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    os.replace(part, path)
 
 
 def _now() -> str:

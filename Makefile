@@ -8,7 +8,7 @@ PY := .venv/bin/python
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count()))')
 MEASURE ?= --limit 8 --new-tokens 96
 
-.PHONY: help course test setup notebooks recordings workshop bundle gpu engine site site-test exact bench lint clean
+.PHONY: help course test setup notebooks recordings workshop bundle gpu engine site online site-test exact bench lint clean
 .NOTPARALLEL:
 
 help:
@@ -89,6 +89,10 @@ $(ENGINE)/installed:
 SITE := .venv-site
 site: $(SITE)/installed
 	$(SITE)/bin/python -m course_lib.course.site $(if $(SOURCE),--source $(SOURCE))
+
+# Copies of the notebooks for Colab, which opens a notebook and nothing else; SOURCE is https://github.com/OWNER/REPO.
+online: $(SITE)/installed
+	$(SITE)/bin/python -m course_lib.course.online --source "$(SOURCE)" $(if $(REF),--ref "$(REF)")
 
 $(SITE)/installed: requirements-site.txt requirements.lock
 	$(SITE)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(SITE)

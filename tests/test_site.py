@@ -89,6 +89,16 @@ def test_links_lead_to_pages_to_the_repository_or_nowhere(tmp_path):
     assert page.find("a", string="c")["href"] == "https://host/tree/data/manifest.json"
 
 
+def test_a_notebook_opens_in_colab_and_binder_where_the_repository_is_github_s(tmp_path):
+    for source, wanted in (("", {}), ("https://host/o/r/blob/main", {}), ("https://github.com/o/r/blob/1f", {
+            "Open in Colab": "https://colab.research.google.com/github/o/r/blob/online/01_small.ipynb",
+            "Open in Binder":
+                "https://mybinder.org/v2/gh/o/r/HEAD?urlpath=lab/tree/notebooks/01_small.ipynb"})):
+        page = BeautifulSoup(make(tmp_path, source=source), "html.parser").main
+        assert {a.text: a["href"] for a in page.select(".run a")} == wanted
+        assert page.find_all("img") == []
+
+
 def test_what_cells_print_is_shown_as_it_is(tmp_path):
     html = make(tmp_path, new_code_cell("1 < 2", outputs=[
         new_output("stream", text="a < b\n\x1b[31mred\x1b[0m\n"),
@@ -255,9 +265,9 @@ def test_axe_finds_nothing_serious_in_any_state_of_the_explorer(site, browser):
 
 
 def test_the_site_needs_little(tmp_path):
-    """What requirements-site.txt leaves out, this room does not load."""
+    """What requirements-site.txt leaves out, `make site` and `make online` do not load."""
     heavy = {"torch", "pandas", "scipy", "matplotlib", "typer", "jupytext", "IPython"}
-    code = f"import sys, course_lib.course.site; print({heavy} & set(sys.modules))"
+    code = f"import sys, course_lib.course.site, course_lib.course.online; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
     every = (ROOT / "requirements.txt").read_text(encoding="utf-8")

@@ -22,6 +22,7 @@ import nbformat
 from jinja2 import Environment, FileSystemLoader
 from nbformat.v4 import new_markdown_cell, new_notebook
 
+from course_lib.course.addresses import binder, colab, repository
 from course_lib.course.cells import Body, body_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +42,7 @@ class Page:
     body: Body = field(default_factory=Body)
     minutes: str = ""
     learn: str = ""
+    run: dict[str, str] = field(default_factory=dict)  # where it can be run: a name, an address
 
 
 def build_site(out: Path, notebooks: Path, texts: Path | None = None, source: str = "") -> list[str]:
@@ -48,7 +50,8 @@ def build_site(out: Path, notebooks: Path, texts: Path | None = None, source: st
 
     texts: where GLOSSARY.md and its like lie, if not beside the notebooks. source: the address under which
     the repository's files can be read, for links to those that are no pages; without it such a link is its
-    words alone. Returns the files of the pages. Raises ValueError for a formula that cannot be set.
+    words alone. If it is GitHub's, a notebook's page has links to Colab and Binder, where it runs.
+    Returns the files of the pages. Raises ValueError for a formula that cannot be set.
     """
     texts = texts or notebooks
     course = [_notebook_page(path) for path in sorted(notebooks.glob("[0-9][0-9]_*.ipynb"))]
@@ -56,6 +59,8 @@ def build_site(out: Path, notebooks: Path, texts: Path | None = None, source: st
               for path in (texts / f"{name}.md" for name in TEXTS) if path.exists()]
     home = _text_page(ROOT / "README.md", "README.md", "index.html", until="\n## ")
     search = Page("", "search.html", "Search")
+    for page in course:
+        page.run = _where_to_run(source, Path(page.file).stem)
     ready = out.with_name(f".{out.name}.{os.getpid()}")
     (ready / "figures").mkdir(parents=True)
     try:
@@ -93,6 +98,14 @@ def _text_page(path: Path, origin: str, file: str, until: str | None = None) -> 
     text = path.read_text(encoding="utf-8")
     text = text.partition(until)[0] if until else text
     return Page(origin, file, _title(text), new_notebook(cells=[new_markdown_cell(text)]))
+
+
+def _where_to_run(source: str, name: str) -> dict[str, str]:
+    try:
+        repository(source)
+    except ValueError:  # the links of the text work with any host, these with one
+        return {}
+    return {"Colab": colab(source, name), "Binder": binder(source, name)}
 
 
 def _title(text: str) -> str:

@@ -41,8 +41,6 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-import jupytext
-
 HEADER = {
     "title": r"^# (\d\d) · \S.*",
     "You will do": r"^- \*\*You will do:\*\* \S",
@@ -129,6 +127,8 @@ def plain_python(text: str) -> str:
 
 
 def _parse(path: Path) -> list[Cell]:
+    import jupytext  # slow to load, and not needed by who only asks for the names in a cell
+
     text = path.read_text(encoding="utf-8")
     starts = [number for number, line in enumerate(text.splitlines(), 1) if line.startswith("# %%")]
     if not starts:

@@ -144,7 +144,7 @@ def compare(served: Trace, prompts: list[Prompt]) -> dict:
 
 
 @contextmanager
-def _engines(serve: str, wanted: Sequence[tuple[int, Path]], speculative: str = "",
+def _engines(serve: str, wanted: Sequence[tuple[int, Path]], speculative: str = NGRAM,
              log: Path | None = None) -> Iterator[list[str]]:
     """Engines with k drafts a round of a model, for each (k, model), started together; their addresses.
     log: where the lines of the engine of k = CHECKED on its drafts are kept."""

@@ -63,6 +63,8 @@ def test_of_the_log_the_lines_on_speculation_are_kept(monkeypatch, tmp_path):
     with room._engines("serve {target} {port} {speculative}", wanted, room.NGRAM,
                        tmp_path / "log.txt") as urls:
         assert [url.rpartition(":")[2] for url in urls] == [str(room.PORT), str(room.PORT + 1)]
+    with room._engines("serve {target} {port} {speculative}", wanted) as urls:  # no log asked for
+        assert len(urls) == 2
     found = read_metrics((tmp_path / "log.txt").read_text(), k=3)
     assert (found.accepted, found.drafted) == (30, 180)
 

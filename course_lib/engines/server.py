@@ -65,22 +65,24 @@ def serving_all(starts: Mapping[Key, Start],
     if threading.current_thread() is threading.main_thread():
         previous = signal.signal(signal.SIGTERM, _interrupt)  # so that the block is left as by Ctrl-C
     processes, up, problems = {}, {}, {}
+    client = httpx.Client(timeout=2.0)  # one for all: to make it is slow, and engines starting need the cores
     try:
         for key, start in starts.items():
             try:
-                processes[key] = _begin(start)
+                processes[key] = _begin(client, start)
             except ValueError as error:
                 problems[key] = error
         until = time.monotonic() + timeout
         for key, process in processes.items():
             try:
-                _wait(process, starts[key], until, timeout)
+                _wait(client, process, starts[key], until, timeout)
                 up[key] = starts[key].base
             except ValueError as error:
                 problems[key] = error
         yield up, problems
     finally:
         try:
+            client.close()
             _end(list(processes.values()))
         finally:
             if previous is not None:
@@ -117,8 +119,8 @@ def engine_command(serve: str, speculative: str, port: int, k: int, target: str 
     return [re.sub(r"\{(port|target|draft|k|k\+1)\}", lambda name: names[name[0]], word) for word in filled]
 
 
-def _begin(start: Start) -> subprocess.Popen:
-    if _healthy(start.base, any_answer=True):
+def _begin(client: httpx.Client, start: Start) -> subprocess.Popen:
+    if _healthy(client, start.base, any_answer=True):
         raise ValueError(f"something answers at {start.base} already: stop it, or choose another port.")
     with open(start.log, "ab") as file:
         try:
@@ -128,8 +130,9 @@ def _begin(start: Start) -> subprocess.Popen:
             raise ValueError(f"{start.command[0]} cannot be started: {error.strerror}.") from None
 
 
-def _wait(process: subprocess.Popen, start: Start, until: float, timeout: float) -> None:
-    while not _healthy(start.base):
+def _wait(client: httpx.Client, process: subprocess.Popen, start: Start, until: float,
+          timeout: float) -> None:
+    while not _healthy(client, start.base):
         if process.poll() is not None:
             lines = [line for line in start.log.read_text(errors="replace").splitlines() if line.strip()]
             said = f": {lines[-1].strip()[:200]}" if lines else ""
@@ -140,9 +143,9 @@ def _wait(process: subprocess.Popen, start: Start, until: float, timeout: float)
         time.sleep(0.1)
 
 
-def _healthy(base: str, any_answer: bool = False) -> bool:
+def _healthy(client: httpx.Client, base: str, any_answer: bool = False) -> bool:
     try:
-        return httpx.get(f"{base}/health", timeout=2.0).status_code == 200 or any_answer
+        return client.get(f"{base}/health").status_code == 200 or any_answer
     except httpx.HTTPError:
         return False
 

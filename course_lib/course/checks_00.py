@@ -104,6 +104,7 @@ _DRAFTS = ["the", "cat", "sat", "on", "mats"]
             "all guesses were kept, and {own!r} is missing: then the target adds a bonus token.",
         ),
     },
+    raised={"ValueError": "all guesses may be kept, and then there is no False to be found."},
 )
 def written(drafts, flags, own):
     return drafts[: _prefix(flags)] + [own]
@@ -125,6 +126,11 @@ def written(drafts, flags, own):
             ),
             "{got[0]:.4f} is the emitted share of the k + 1 tokens a round can emit at most. The draft's "
             "tokens alone are kept ÷ drafted.",
+        ),
+        "own drafted": (
+            lambda kept, k: (sum(kept) / (len(kept) * (k + 1)), sum(kept) / len(kept) + 1),
+            "a kept share of {got[0]:.4f}: you divided by k + 1 tokens a round. {k} of them were drafted; "
+            "the other is the target's own.",
         ),
         "no own token": (
             lambda kept, k: (sum(kept) / (len(kept) * k), sum(kept) / len(kept)),

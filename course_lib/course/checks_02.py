@@ -92,10 +92,10 @@ def exactly(alpha, k, n):
     "2.3",
     right="the last draft is counted twice. At α = 0.8 and K = 4 that adds α^K = 0.4096 to 2.3616.",
     wrong={
-        "bonus": (
+        "own token": (
             lambda: "a",
-            "the bonus token does come with chance α^K, but it is not an accepted draft: nobody proposed it. "
-            "And the right side, 2.3616, does not hold it.",
+            "the token that every round adds would be a 1, not α^K. (The bonus token does come with chance "
+            "α^K. But nobody proposed it, so it is emitted, not accepted.)",
         ),
         "first": (lambda: "c", "the first draft is accepted with chance α, like any other. Its term is α."),
         "equal": (lambda: "d", "at α = 0.8 and K = 4 the left side is 2.7712 and the right side 2.3616."),
@@ -163,8 +163,10 @@ def _same_rows(got, want):
 
 
 def _not_rows(corrections):
-    wanted = "make it a dictionary from K to the right value, such as {1: 1.80}."
-    return None if isinstance(corrections(), dict) else wanted
+    rows = corrections()
+    if isinstance(rows, dict) and not any(isinstance(K, str) for K in rows):
+        return None
+    return "make it a dictionary from K, a number without quotes, to the right value, such as {1: 1.80}."
 
 
 def _rounding(corrections):
@@ -191,6 +193,12 @@ def _excess(corrections):
     return "these are the errors. Give the right values." if small else None
 
 
+def _coarse(corrections):
+    rows = corrections()
+    off = [K for K in _WRONG_ROWS if K in rows and 0.0055 <= abs(rows[K] - _WRONG_ROWS[K]) < 0.05]
+    return f"K = {off[0]} is among the wrong rows; give its value to two decimals." if off else None
+
+
 def _missing(corrections):
     found = len(corrections())
     return f"you have found {found} of {len(_WRONG_ROWS)} wrong rows." if found < len(_WRONG_ROWS) else None
@@ -205,6 +213,7 @@ def _missing(corrections):
         "another formula": (_other_formula, lambda: {K: (1 - 0.8**K) / 0.2 for K in _PRINTED}),
         "printed values": (_kept, lambda: {K: _PRINTED[K] for K in _WRONG_ROWS}),
         "excess": (_excess, lambda: {K: _PRINTED[K] - value for K, value in _WRONG_ROWS.items()}),
+        "one decimal": (_coarse, lambda: {8: 4.3, 12: 4.7, 20: 5.0}),
         "missing": (_missing, lambda: {20: expected_tokens(0.8, 20)}),
     },
     same=_same_rows,
@@ -276,7 +285,7 @@ def _per_round(accepted, drafted, k):
         ),
     },
     raised={"ZeroDivisionError": "a search also tries α = 1; `expected_accepted` knows that limit."},
-    rtol=1e-4,
+    rtol=1e-3,
 )
 def alpha_from_counts(accepted, drafted, k):
     return alpha_from_prefix_rate(accepted / drafted, k)

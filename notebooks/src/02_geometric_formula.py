@@ -52,7 +52,7 @@ banner("simulated", rounds=20_000, seeds="fixed, in each cell")
 six = simulate_rounds(alpha=0.8, k=5, n=6, seed=2)
 words = ["the", "cat", "sat", "on", "a"]
 n = int(six.accepted[0])
-verdicts = ["accepted"] * n + ["rejected"] + ["unread"] * (4 - n)
+verdicts = ["accepted"] * n + ["rejected"] + ["unjudged"] * (4 - n)
 
 print("draft proposes  ", *(f"{word:9}" for word in words))
 print("target says     ", *(f"{verdict:9}" for verdict in verdicts))
@@ -60,8 +60,8 @@ print("round emits     ", *(f"{word:9}" for word in words[:n]), "lay")
 
 # %% [markdown]
 # Two drafts were accepted and the third was rejected. What comes after a rejected word continues a
-# text that does not exist, so it is thrown away unread. The target has just worked out which word it
-# wants in the third place: "lay". That word is kept. The round *accepted* 2 and *emitted* 3.
+# text that does not exist. The target has read it, too, but does not judge it: it is thrown away. For the third place the
+# target has just worked out which word it wants: "lay". That word is kept. The round *accepted* 2 and *emitted* 3.
 
 # %%
 for accepted in six.accepted.tolist():
@@ -226,19 +226,20 @@ sp.summation(alpha**i, (i, 1, k))
 # is 0/0, while k drafts that are always accepted are simply k.
 
 # %% [markdown]
-# This course grew out of two articles on the web. Both are good, and both slip in places where it is easy
-# to slip. You will find the slips.
+# This course grew out of two articles on the web: the *first*, "Speculative decoding acceptance by draft size", and the
+# *second*, "Speculative acceptance rate". Both are good, and both slip in places where it is easy to slip. You will
+# find the slips. ([Checkpoints](CHECKPOINTS.md) lists them all with the right values. Look there afterwards.)
 #
 # **Exercise 2.3** · easy · 4 minutes. The first article writes
 #
 # $$E[\text{accepted}] = \alpha + \alpha^2 + \dots + \alpha^K + \alpha^K = \frac{\alpha(1 - \alpha^K)}{1 - \alpha} .$$
 #
-# One term on the left should not be there. What is it?
+# What is wrong with the sum on the left?
 #
-# - **a.** The bonus token, which comes with chance α^K.
-# - **b.** The last draft, counted a second time.
-# - **c.** The first draft: its term should be 1, not α.
-# - **d.** Nothing is wrong: both sides are equal.
+# - **a.** It also counts the target's own token, the one that every round adds.
+# - **b.** It counts the last draft twice.
+# - **c.** The first draft's term should be 1, not α.
+# - **d.** Nothing: both sides are equal.
 
 # %% tags=["exercise"]
 # Write the letter in quotes. You may compute both sides at alpha = 0.8, K = 4 first.
@@ -370,9 +371,9 @@ for name, texts in {"sticky": sticky, "the same coins, shuffled": shuffled}.item
     print(f"{name:25} {mean:.3f}   [{low:.3f}, {high:.3f}]")
 
 # %% [markdown]
-# Same share of heads, different answer: 3.04 instead of 3.36. A round starts right after a rejection
-# more often than not, and there the next coin is bad too. Shuffle the very same coins, so that only
-# their order is lost, and the formula fits again.
+# Same share of heads, different answer: 3.04 instead of 3.36. Each rejection starts a round right behind it, and there
+# the next coin is bad, too. So more than one round in five starts behind tails, though only one place in five lies
+# there. Shuffle the very same coins, so that only their order is lost, and the formula fits again.
 #
 # Perhaps 0.8 was the wrong α to put in? Turn the question round: which α would the formula need?
 
@@ -398,7 +399,7 @@ print("printed", *(f"{value:5.2f}" for value in printed.values()))
 
 # %% [markdown]
 # **Exercise 2.5** · easy · 5 minutes. Which rows are wrong, beyond rounding to two decimals? Collect them
-# as a dictionary from K to the right value: `{K: value, …}`.
+# as a dictionary from K, a number, to the right value: `{K: value, …}`. Two decimals are enough.
 
 # %% tags=["exercise"]
 # solution
@@ -481,7 +482,7 @@ show(figure, f"""Tokens per round against k from 0 to 20, each curve rising from
 
 # %% [markdown]
 # **Exercise 2.6** · medium · 6 minutes. The smallest k that reaches at least the given share of the
-# ceiling. For example, 90 % at α = 0.8. (α lies between 0 and 1, neither included; so does the share.)
+# ceiling; k = 0 counts. For example, 90 % at α = 0.8. (α lies between 0 and 1, neither included; so does the share.)
 
 # %% tags=["exercise"]
 def drafts_for(alpha, share):
@@ -517,7 +518,7 @@ pd.DataFrame(rows).set_index("k").round(3)
 # %% [markdown]
 # α was 0.8 all along. Only at k = 1 does the quotient say so; at k = 8 it has fallen to 0.42. Nothing got
 # worse. A rejected draft drags all drafts after it into the denominator, though nobody judged them. We
-# call the quotient the **prefix acceptance rate**: E[accepted] / k.
+# call the quotient the **prefix acceptance rate**: E[accepted] / k. In notebook 00 it was the kept share.
 
 # %%
 figure, axes = plt.subplots()
@@ -531,13 +532,13 @@ axes.plot(5, 208 / 260, "*", color="black", markersize=16, linestyle="none", lab
 axes.set(xlabel="k, drafts per round", ylabel="accepted ÷ drafted", ylim=(0, 1), xticks=range(1, 13))
 axes.legend(loc="lower left", ncols=2)
 show(figure, f"""Prefix acceptance rate against k from 1 to 12, falling for every alpha. {"; ".join(notes)}.
-    A star marks a server's report, 208 accepted of 260 drafted at k 5, a rate of {208 / 260:.2f}: it lies on the
+    A star marks a reported run, 208 accepted of 260 drafted at k 5, a rate of {208 / 260:.2f}: it lies on the
     curve of alpha 0.9265, not on that of alpha 0.8.""")
 
 # %% [markdown]
-# The star is a real report, from the llama.cpp project (its number 3649): 260 drafted with k = 5, 208
-# accepted. Its rate is 0.80, and it lies on the curve of α = 0.9265. Reading 0.80 as α would place the
-# star at k = 1.
+# The star is a real report, from [issue 3649 of llama.cpp](https://github.com/ggml-org/llama.cpp/issues/3649): 260
+# drafted with k = 5, 208 accepted. Its rate is 0.80, and it lies on the curve of α = 0.9265. Reading 0.80 as α would
+# place the star at k = 1.
 
 # %%
 rounds_counted = 260 / 5
@@ -550,7 +551,7 @@ print(f"formula with alpha = 0.9265: {expected_tokens(0.9265, 5):.2f}")
 
 # %% [markdown]
 # **Exercise 2.7** · medium · 7 minutes. Find α from the counts: `accepted` and `drafted` tokens of many
-# rounds, each with k drafts. (`expected_accepted` is imported, and good at α = 1 too.)
+# rounds, each with k drafts. Three decimals are enough. (`expected_accepted` is imported, and good at α = 1 too.)
 
 # %% tags=["exercise"]
 def alpha_from_counts(accepted, drafted, k):
@@ -584,8 +585,8 @@ print(f"from 5 tokens per round:     {alpha_from_tokens(5.0, 5):.4f}")
 
 # %% [markdown]
 # 0.9265 twice. Now a pair you will meet again: Llama-3.2-1B drafts for Llama-3.1-8B, in three runs with
-# k = 3, 5 and 7. These rates were measured and published by others (nin-ran-jan/HPML_Project: one L4
-# card, wikitext-2, greedy).
+# k = 3, 5 and 7. These rates were measured and published by others
+# ([nin-ran-jan/HPML_Project](https://github.com/nin-ran-jan/HPML_Project): one L4 card, wikitext-2, greedy).
 
 # %%
 published = {3: 0.547, 5: 0.440, 7: 0.363}
@@ -609,7 +610,7 @@ chat, json = expected_tokens(0.5, 5), expected_tokens(0.9, 5)
 print(f"chat {chat:.3f}   json {json:.3f}")
 print(f"mean of the two                  {(chat + json) / 2:.3f}")
 print(f"formula at the mean alpha, 0.7   {expected_tokens(0.7, 5):.3f}")
-texts = [sticky_coins(stay=a, leave=a, n=200_000, seed=1) for a in (0.5, 0.9)]
+texts = [sticky_coins(stay=a, leave=a, n=200_000, seed=1) for a in (0.5, 0.9)]  # stay = leave: independent
 print(f"coins, 200,000 tokens of each    {along(texts, k=5).mean:.3f}")
 
 # %% [markdown]

@@ -259,7 +259,7 @@ def test_the_toy_engine_keeps_the_law_of_its_target():
 def test_a_sweep_measures_counts_and_decides(tmp_path):
     out = tmp_path / "sweep.jsonl"
     asked = prompts(4) + prompts(4, "code")
-    with engine(step=0.004) as plain, engine(k=3, step=0.004) as three:
+    with engine(step=0.01) as plain, engine(k=3, step=0.01) as three:
         urls = {0: plain.url, 3: three.url}
         sweep(urls, asked, [1, 4], out, new_tokens=16)
         meta, cells = read(out)

@@ -700,8 +700,10 @@ best.pivot(index=["route", "load"], columns="draft", values="cell").loc[ROUTES]
 
 # %% [markdown]
 # Our lookup and vLLM's are not the same algorithm: vLLM copies a whole run behind one match, ours looks up each token
-# anew. So this prediction comes near, and is no proof. And look at the price. The guess itself costs next to nothing.
-# What this engine does around it costs much: its steps take far longer than plain ones, and most of them draft nothing.
+# anew. So this prediction comes near, and is no proof. And look at the price. The guess itself costs next to nothing,
+# yet every step of this engine takes longer than a plain one, whether it drafted or not. So n-grams pay where texts
+# repeat themselves, and only there: see how far the prompts of one route lie apart. With so few of them the intervals
+# promise little. Sweep more before you decide.
 #
 # ## Drafts that nobody has deployed
 #

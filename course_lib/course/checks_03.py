@@ -271,7 +271,7 @@ def _emitted(ks, rates):
                 1.0,
                 float(np.dot(ks, _emitted(ks, rates) / np.array(speedups) - 1) / np.dot(ks, ks)),
             ],
-            "you made the line start at exactly 1. Let it choose: overhead and a dearer verify sit there."),
+            "you made the line start at exactly 1. Let it choose: the overhead sits there."),
     },
     rtol=1e-3,
 )

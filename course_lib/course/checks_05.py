@@ -207,7 +207,10 @@ _CHANCES = [
             "that is T / V(0), the tokens per round ({got:.3f}). Asked was V(0).",
         ),
     },
-    raised={"IndexError": "V past the end is 0: make the list of V longer than the text by k + 2."},
+    raised={
+        "IndexError": "past the end V is 0 and there are no coins: make the list of V longer than the text "
+        "by k + 2, and let j stop at the last token."
+    },
 )
 def rounds_needed(accept, k):
     return _needed(accept, k)
@@ -275,43 +278,90 @@ def answers():
 
 
 _TOYS = [
-    (np.array([0.5, 0.5]), np.array([0.9, 0.1]), np.array([0.9, 0.3])),
-    (np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.2, 0.6]), np.array([0.5, 0.8, 0.1])),
-    (np.array([1.0, 0.0]), np.array([0.0, 1.0]), np.array([0.5, 0.5])),
+    (
+        np.array([0.5, 0.5]),
+        np.array([0.9, 0.1]),
+        np.array([[0.8, 0.2], [0.3, 0.7]]),
+        np.array([[0.7, 0.3], [0.9, 0.1]]),
+        np.array([[0.9, 0.5], [0.6, 0.2]]),
+    ),
+    (
+        np.array([0.6, 0.3, 0.1]),
+        np.array([0.2, 0.2, 0.6]),
+        np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]]),
+        np.array([[0.6, 0.4, 0.0], [0.3, 0.1, 0.6], [0.1, 0.1, 0.8]]),
+        np.array([[0.9, 0.5, 0.1], [0.6, 0.2, 0.7], [0.3, 0.8, 0.4]]),
+    ),
 ]
+
+
+def _both(p, q, p_next, q_next):
+    """The chance that x and then y are drafted and accepted, for all pairs x, y."""
+    return np.minimum(p, q)[:, None] * np.minimum(p_next, q_next)
 
 
 @exercise(
     "5.7",
     inputs=_TOYS,
-    right="two in a row: {got:.2f}",
+    right="three in a row: {got:.3f}",
     wrong={
         "overlaps": (
-            lambda p, q, next_overlap: np.minimum(p, q).sum() * (p @ next_overlap),
-            "you multiplied the overlap by the mean next overlap along the target's text ({got:.2f}). "
-            "After an accepted draft the text stands elsewhere than the target's text on average.",
+            lambda p, q, p_next, q_next, last_overlap: (
+                np.minimum(p, q).sum()
+                * (p @ np.minimum(p_next, q_next).sum(axis=1))
+                * np.sum(p[:, None] * p_next * last_overlap)
+            ),
+            "you multiplied three mean overlaps along the target's text ({got:.3f}). After accepted drafts "
+            "the text stands elsewhere than the target's text on average.",
+        ),
+        "last along the text": (
+            lambda p, q, p_next, q_next, last_overlap: (
+                _both(p, q, p_next, q_next).sum() * np.sum(p[:, None] * p_next * last_overlap)
+            ),
+            "the first two are right. But the last overlap must be weighed by where accepted drafts lead, "
+            "pair by pair, not by the target's text.",
+        ),
+        "last averaged": (
+            lambda p, q, p_next, q_next, last_overlap: (
+                np.sum(_both(p, q, p_next, q_next).sum(axis=1) * last_overlap.mean(axis=1))
+            ),
+            "you took the plain mean of the last overlap over y, as if every y were equally likely.",
         ),
         "draft's text": (
-            lambda p, q, next_overlap: q @ next_overlap,
-            "you weighed the next overlap with q, as if every draft were accepted.",
+            lambda p, q, p_next, q_next, last_overlap: np.sum(q[:, None] * q_next * last_overlap),
+            "you weighed the last overlap with q and q_next, as if every draft were accepted.",
         ),
-        "overlap times draft's": (
-            lambda p, q, next_overlap: np.minimum(p, q).sum() * (q @ next_overlap),
-            "accepted first and then weighed with q: but accepted drafts are not distributed as q. They "
-            "are min(p, q).",
+        "two": (
+            lambda p, q, p_next, q_next, last_overlap: _both(p, q, p_next, q_next).sum(),
+            "that is two in a row ({got:.3f}). The third has its overlap: `last_overlap`.",
         ),
-        "given the first": (
-            lambda p, q, next_overlap: (
-                (np.minimum(p, q) @ next_overlap) / max(np.minimum(p, q).sum(), 1e-300)
+        "first forgotten": (
+            lambda p, q, p_next, q_next, last_overlap: np.sum(
+                p[:, None] * np.minimum(p_next, q_next) * last_overlap
             ),
-            "{got:.2f} is the chance of the second *given* the first. Asked was the chance of both: leave "
-            "the division out.",
-        ),
-        "no first": (
-            lambda p, q, next_overlap: p @ next_overlap,
             "the first draft must be accepted, too: p in place of min(p, q) forgets that.",
+        ),
+        "second forgotten": (
+            lambda p, q, p_next, q_next, last_overlap: np.sum(
+                np.minimum(p, q)[:, None] * p_next * last_overlap
+            ),
+            "the second draft must be accepted, too: p_next in place of min(p_next, q_next) forgets that.",
+        ),
+        "given the first two": (
+            lambda p, q, p_next, q_next, last_overlap: (
+                np.sum(_both(p, q, p_next, q_next) * last_overlap)
+                / max(_both(p, q, p_next, q_next).sum(), 1e-300)
+            ),
+            "{got:.3f} is the chance of the third *given* the first two. Asked was the chance of all three: "
+            "leave the division out.",
+        ),
+        "columns and rows": (
+            lambda p, q, p_next, q_next, last_overlap: float(
+                np.sum(np.minimum(p, q) * np.minimum(p_next, q_next) * last_overlap)
+            ),
+            "min(p, q) runs over x, the *rows*. Without `[:, None]` numpy lays it along y.",
         ),
     },
 )
-def two_accepted(p, q, next_overlap):
-    return float(np.sum(np.minimum(p, q) * next_overlap))
+def three_accepted(p, q, p_next, q_next, last_overlap):
+    return float(np.sum(_both(p, q, p_next, q_next) * last_overlap))

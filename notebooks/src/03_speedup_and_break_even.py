@@ -4,7 +4,7 @@
 # - **You will do:** put a price on a round, repair a published formula, and read the costs of somebody
 #   else's machine out of three of their numbers.
 # - **You will learn:** how tokens per round become speedup, which k is best, below which α it is better
-#   not to speculate, and why checking six tokens costs about as much as writing one.
+#   not to speculate, and why a GPU checks six tokens in about the time in which it writes one.
 # - **You need:** notebook 02, above all its tokens per round. No model and no GPU.
 # - **Minutes:** 80
 
@@ -82,8 +82,8 @@ show(figure, f"""Time to write {tokens:.2f} tokens, as bars. Plain decoding: {to
     {speculative:.1f} ms. The second bar is {plain / speculative:.2f} times shorter.""")
 
 # %% [markdown]
-# The round is 2.24 times as fast, not 3.69 times. The first article says of 3.69 tokens per round: "a 3.7x
-# speedup in token count per forward pass of the target model". Read to its end the sentence is true. But what
+# The round is 2.24 times as fast, not 3.69 times. The first article of notebook 02 says of 3.69 tokens per
+# round: "a 3.7x speedup in token count per forward pass of the target model". Read to its end the sentence is true. But what
 # anyone remembers is "3.7x speedup", and no clock would show that.
 #
 # **Exercise 3.1** · easy · 5 minutes. The time of one round. `verify` is a dictionary from width to time, such as
@@ -190,7 +190,7 @@ for k in (1, 2, 5, 8, 12):
 # %% [markdown]
 # **It could have failed.** The *formula* with k·c + 1 assumes more than the claim: that width is free. Here are
 # verify times that somebody measured on a mixture of experts, a kind of model where each token wakes up weights
-# of its own (vllm-mlx, number 699). Same stopwatch, and a draft that costs nothing at all:
+# of its own ([vllm-mlx, pull request 763](https://github.com/waybarrios/vllm-mlx/pull/763)). Same stopwatch, and a draft that costs nothing at all:
 
 # %%
 experts = RoundCosts(t_draft=0.0, t_verify={1: 8.47, 2: 13.49, 3: 15.64, 5: 20.67, 8: 28.13})  # ms
@@ -210,8 +210,8 @@ for k in (1, 2, 4, 7):
 #
 # The second article has small sums of the kind one does on a napkin. Let us do them again.
 #
-# **Exercise 3.3** · easy · 3 minutes. α = 0.8 and k = 4. Drafting these four tokens takes 30 % of a target forward, all
-# four together. What is the speedup, to two decimals?
+# **Exercise 3.3** · easy · 3 minutes. α = 0.8 and k = 4. Drafting these four tokens takes 30 % of a plain target
+# step, all four together; width and overhead are free. What is the speedup, to two decimals?
 
 # %% tags=["exercise"]
 # solution
@@ -226,7 +226,7 @@ check(napkin, "napkin")
 
 # %% [markdown]
 # The article rounds 3.36 tokens down to 3 before it divides, and so arrives at 2.3 where 2.59 is right. Rounding early
-# costs an eighth of the result here. Its second napkin starts from "around 3 tokens" too, and says 2.4:
+# costs 11 % of the result here. Its second napkin starts from "around 3 tokens" too, and says 2.4:
 
 # %%
 for alpha, k, drafting in ((0.8, 4, 0.30), (0.7, 5, 0.25), (0.4, 4, 0.30), (0.3, 5, 0.25)):
@@ -293,8 +293,8 @@ for base, per_token in ((10.0, 0.1), (8.0, 2.0), (5.9, 2.6)):
     print(f"base {base:4}  per token {per_token}   K = 0: {net_speedup(0.8, 0, 1.0, base, per_token):.3f} times as fast by doing nothing")
 
 # %% [markdown]
-# **Exercise 3.5** · medium · 7 minutes. A forward over n tokens takes `base + n * per_token`. Plain decoding reads one token at
-# a time, and the article has that right. Its verify is one token short. Write the function as it should be. (α stays below 1.)
+# **Exercise 3.5** · medium · 7 minutes. A target step of width n takes `base + n * per_token`. Plain decoding reads one token
+# at a time, and the article has that right. Its verify is one token short. Write the function as it should be. (α stays below 1.)
 
 # %% tags=["exercise"]
 def net_speedup_right(alpha, K, t_draft, base, per_token):
@@ -521,14 +521,16 @@ for n in (1, 2, 6, 64, 256, 295, 384, 1024):
 
 # %% [markdown]
 # One token: 4.48 ms to read the weights, 0.02 ms to multiply. The chip is idle for 99.7 % of the step. Six tokens: the
-# same reading, 0.09 ms of multiplying. At small batch a verify is bound by *memory*, and that is the whole reason why it
-# is cheap: the arithmetic for the drafts fits into time that was wasted anyway.
+# same reading, 0.09 ms of multiplying. With few requests at a time a verify is bound by *memory*, and that is the
+# whole reason why it is cheap: the arithmetic for the drafts fits into time that was wasted anyway.
 #
-# The idle time runs out at 295 tokens in flight. This number is the chip's **ridge**, FLOP/s ÷ bytes/s. From there on a
-# verify *is* compute-bound, and every drafted token is paid for in full.
+# The idle time runs out at 295 tokens in flight. This number is the chip's **ridge**: FLOP/s ÷ bytes/s, the FLOP it can do
+# for each byte it reads. A weight is two bytes to read, and two FLOP for each token; the twos cancel, so the ridge is also
+# a number of tokens. From there on a verify *is* compute-bound, and every drafted token is paid for in full.
 #
-# **Exercise 3.8** · medium · 4 minutes. All rows of a batch go through the same step, so batch × (k + 1) tokens are in flight. What
-# is the largest k that keeps them at or under the ridge? 0 if there is none.
+# **Exercise 3.8** · medium · 4 minutes. A server writes for several requests in the same step. Together they are a *batch*, and each
+# is a *row* of it. So batch × (k + 1) tokens are in flight. What is the largest k, a whole number, that keeps them at or under
+# the ridge? 0 if there is none. (`ridge` need not be a whole number.)
 
 # %% tags=["exercise"]
 def free_drafts(batch, ridge):
@@ -547,7 +549,8 @@ check(free_drafts)
 # ## Arithmetic grows while time shrinks
 #
 # Nothing is free, then; it is paid in arithmetic. Every rejected draft was read by the target for nothing. How many tokens does
-# the target read for each one that is written? (With a draft too small to count; Leviathan and others, theorem 3.11.)
+# the target read for each one that is written? It reads k + 1 in a round, so (k + 1) ÷ tokens per round. (With a draft too small
+# to count; Leviathan and others, theorem 3.11.)
 
 # %%
 figure, axes = plt.subplots()
@@ -678,18 +681,24 @@ published["tokens"] = 1 + published.index * published["prefix rate"]
 published["cost"] = published["tokens"] / published["speedup"]
 b, a = np.polyfit(published.index, published["cost"], 1)
 bound = roofline_costs(MODELS["llama-3.1-8b"], MODELS["llama-3.2-1b"], DEVICES["l4"], batch=1, context=500, max_k=12)
+width = (bound.verify_seconds(13) - bound.verify_seconds(1)) / 12
 print(published.round(3))
-print(f"\na round cost {a:.2f} + {b:.2f} k target steps; from bytes alone a draft step would be {bound.t_draft / bound.round_seconds(0):.3f}")
+print(f"\na round cost {a:.2f} + {b:.2f} k target steps")
+print(f"from bytes and FLOP alone a draft step would be {bound.t_draft / bound.round_seconds(0):.3f}, a token of width {width / bound.round_seconds(0):.3f}")
 
 # %% [markdown]
-# Three points on a line: 1.12 + 0.30 k. The 1.12 is a verify with a little width and overhead. The 0.30 is the surprise: by
-# its size the 1B model should cost 0.165 of the 8B, and it costs nearly twice that. A small model's step is short, so all
-# that comes with a step weighs more. **c is not the quotient of the sizes. Measure it.**
+# Three points on a line: 1.12 + 0.30 k. But 0.30 is *not* c. Each further draft makes the target's step wider by one, so the
+# slope is a draft step **and a token of width**. The 1.12 is the plain step and the overhead (and, where the second token of
+# width is dearer than the third, that jump).
 #
-# Now the line tells what they did not measure:
+# Even so the 0.30 is a surprise: from bytes and FLOP the two should come to little more than half of it. Either may be dearer.
+# A small model's step is short, so all that comes with a step weighs more; and width is free on no real machine. Speedups alone
+# cannot tell the two apart. **Size does not give the price of a draft. Measure it**, as notebook 08 does, draft and width apart.
+#
+# For other k the sum is enough:
 
 # %%
-fitted = RoundCosts(t_draft=b, t_verify={1: 1.0, 13: 1.0}, overhead=a - 1)
+fitted = RoundCosts(t_draft=b, t_verify={1: 1.0, 13: 1.0}, overhead=a - 1)  # b: draft and width together
 alpha = alpha_from_prefix_rate(0.547, 3)
 print(f"α = {alpha:.3f}:  " + "  ".join(f"k={k}: {fitted.speedup(expected_tokens(alpha, k), k):.2f}" for k in (1, 2, 3, 4, 5, 7)))
 
@@ -710,7 +719,8 @@ family.set_index("draft").round(2)
 # A larger draft is right more often, and costs more than that is worth: the *smallest* wins. The formula has the
 # order right, and is 0.07 to 0.14 too high for each. There is a rule of thumb that a draft should be 4 to 10 times
 # smaller than its target. It is no law: the quotient of yield and cost decides, and on another machine a draft 57 times
-# smaller did best of three (Llama-3.1-70B with 1B, 3B and 8B on an MI300X: 2.31, 2.28 and 2.04 times; ROCm blogs).
+# smaller (1.24 billion weights against 70.6) did best of three (Llama-3.1-70B with 1B, 3B and 8B on an MI300X: 2.31, 2.28 and
+# 2.04 times; ROCm blogs).
 
 # %% [markdown]
 # ## A look ahead: load
@@ -776,6 +786,6 @@ quiz("3.f")
 # - Go on drafting while αᵏ⁺¹ > c × speedup. The top is flat: a k next to the best one loses little.
 # - A verify is cheap while the step waits for memory; past the ridge (about 295 tokens in flight on an H100) it is paid in full.
 #   Arithmetic grows in any case.
-# - Costs come from a clock. Size does not tell c, and a formula that forgets width and overhead promises too much.
+# - Costs come from a clock. Size does not tell the price of a draft, and a formula that forgets width and overhead promises too much.
 #
 # **Next.** So far α was given. Notebook 04 measures it on a real pair; notebook 08 does the same for the costs.

@@ -80,6 +80,8 @@ def speedup_iid(alpha, k, c):
     wrong={
         "three tokens": (lambda: 3 / 1.3,
             "{got:.2f} is what rounding down to 3 tokens gives. A round emits 3.3616."),
+        "three tokens, rounded": (lambda: 2.3,
+            "{got} is what rounding down to 3 tokens gives. A round emits 3.3616."),
         "accepted": (lambda: 2.3616 / 1.3, "2.3616 is the accepted drafts. A round emits one token more."),
         "each draft": (lambda: 3.3616 / 2.2,
             "you charge 30 % for each draft. Here the four of them cost 30 % together."),

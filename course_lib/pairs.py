@@ -124,6 +124,16 @@ def with_draft(pair: Pair, draft: str) -> Pair:
     return _with_model(pair, draft)
 
 
+def with_untrained_draft(pair: Pair) -> Pair:
+    """The same target with a draft that knows nothing: the draft's shape and speed, random weights.
+
+    The weights come from torch's global generator.
+    """
+    model = type(pair.draft)(pair.draft.config)
+    model = model.half().to(pair.device, pair.dtype).eval()  # 16 bits, as in a checkpoint: see `packed`
+    return _with_model(pair, pair.draft.name_or_path, model)
+
+
 def check_vocabularies(target: dict[str, int], draft: dict[str, int]) -> None:
     """Refuse, with PairError, two vocabularies (token → id) that give one id two meanings.
 
@@ -143,9 +153,10 @@ def check_vocabularies(target: dict[str, int], draft: dict[str, int]) -> None:
                         "tokenizer")
 
 
-def _with_model(pair: Pair, draft: str) -> Pair:
+def _with_model(pair: Pair, draft: str, model: torch.nn.Module | None = None) -> Pair:
     source, few = _cut(draft)
-    model = load_model(source, pair.dtype, pair.device, False)
+    if model is None:
+        model = load_model(source, pair.dtype, pair.device, False)
     try:
         reduce_head(model, source, few)
     except ValueError as error:

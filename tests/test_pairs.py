@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 import torch
 import transformers.utils.hub
@@ -15,7 +16,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from course_lib import pairs
-from course_lib.pairs import REGISTRY, PairError, check_vocabularies, load_pair
+from course_lib.fetch import PROPOSES
+from course_lib.pairs import REGISTRY, PairError, check_vocabularies, load_pair, with_untrained_draft
 from course_lib.sampling import Sampling
 from course_lib.speculate import decode
 
@@ -236,6 +238,23 @@ def test_only_content_counts(change, accepted):
         else:
             with pytest.raises(PairError, match="different vocabularies"):
                 check_vocabularies(first, second)
+
+
+def test_an_untrained_draft_has_the_draft_s_shape_and_proposes_the_same_tokens(sound, copy):
+    np.save(copy / PROPOSES, np.arange(9, 300))
+    pair = load_pair(str(sound), str(copy), device="cpu", dtype="float32")
+    knows_nothing = with_untrained_draft(pair)
+    assert knows_nothing.target is pair.target and knows_nothing.name == pair.name
+    # The same modules, packed ones included: a step of the one takes as long as a step of the other.
+    shapes = [[(name, type(module)) for name, module in draft.named_modules()]
+              for draft in (pair.draft, knows_nothing.draft)]
+    assert shapes[0] == shapes[1]
+    assert knows_nothing.draft.lm_head.tokens.tolist() == list(range(9, 300))
+    assert hasattr(knows_nothing.draft, "lean") and not knows_nothing.draft.training
+    tables = [draft.model.embed_tokens.weight for draft in (pair.draft, knows_nothing.draft)]
+    assert tables[0].shape == tables[1].shape and not torch.equal(*tables)
+    written = [decode(one, [[5, 6, 7]], k=3, max_new_tokens=8).tokens for one in (pair, knows_nothing)]
+    assert written[0] == written[1]
 
 
 def test_a_draft_with_another_vocabulary_is_refused_before_weights_are_read(sound, copy, monkeypatch):

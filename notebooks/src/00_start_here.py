@@ -15,9 +15,12 @@
 # most of the time goes into reading them.
 #
 # *Speculative decoding* uses that. A small model, the **draft**, guesses the next k tokens. The large
-# model, the **target**, reads all k guesses in one step, which costs little more than reading one. It
+# model, the **target**, reads all k guesses in one step, and for one step it reads its weights once. It
 # keeps the guesses up to the first one it would not have written, and adds one token of its own. That is
 # one **round**.
+#
+# Such a wide step costs more than a step over one token, and less than k + 1 of them. How much more depends on the
+# machine: on a GPU hardly at all, on a laptop noticeably. Notebook 03 puts that into the bill.
 #
 # Many guesses can save many steps. Most of them can also be thrown away. So:
 #
@@ -59,7 +62,7 @@ import torch
 from course_lib.course import notebook
 from course_lib.course.rounds import count_rounds, show_rounds, show_text
 from course_lib.course.same_text import compare_texts
-from course_lib.pairs import load_pair
+from course_lib.pairs import load_pair, with_untrained_draft
 from course_lib.plots import banner, show, style
 from course_lib.prompts import load_prompts
 from course_lib.roofline import Model
@@ -189,7 +192,7 @@ check(emitted)
 
 # %% [markdown]
 # **Exercise 0.3** · easy · 2 minutes. Predict a round with k = 5: the draft proposes `drafts`, the third
-# is rejected, and the target writes `own` instead. Which tokens does the text get? Write it for
+# is rejected, and the target writes `own` instead. Which tokens does the text get? Return them as a list, for
 # any `flags`; the target's token `own` is given in either case, as replacement or as bonus.
 
 # %% tags=["exercise"]
@@ -233,7 +236,8 @@ count_rounds(decoded, labels=chosen)
 # - **tokens per round** = tokens ÷ rounds. Each round is one step of the target, which alone would need
 #   one step for each token. So it says how many steps one step has become.
 #
-# They are not the same thing, and neither is a speedup yet: the draft's own work is not in them.
+# They are not the same thing, and neither is a speedup yet: the draft's own work is not in them, nor what it
+# costs the target to read five tokens in place of one.
 
 # %% tags=["nbval-ignore-output"]
 figure, panels = plt.subplots(3, 1, figsize=(7.5, 5.2), sharex=True, sharey=True)
@@ -252,7 +256,8 @@ show(figure, f"Drafted and kept tokens of each round, k = {k}, one answer a rout
     for route, line in counts.to_dict("index").items()) + f". Single rounds keep between {decoded.rounds.accepted.min()} and {decoded.rounds.accepted.max()}.")
 
 # %% [markdown]
-# Each bar is a round; its filled part was kept. (The last rounds may draft less, because the answer is cut at 64 tokens.) Even within one answer the rounds differ, because some words are easy
+# Each bar is a round; its filled part was kept. (The answer is cut at 64 tokens. So the last rounds may draft less, or
+# nothing at all, and then there is no bar.) Even within one answer the rounds differ, because some words are easy
 # to guess and some are not. One answer a route proves nothing about the route. Notebook 04 measures it on
 # many prompts and says how sure it is.
 
@@ -264,26 +269,36 @@ show(figure, f"Drafted and kept tokens of each round, k = {k}, one answer a rout
 # guesser there is: the target itself.
 
 # %% tags=["nbval-ignore-output"]
-torch.manual_seed(0)
-untrained = type(pair.draft)(pair.draft.config).to(pair.device, pair.dtype).eval()
-guessers = {"random weights": untrained, "the draft": pair.draft, "the target itself": pair.target}
+def timed(decoded, name):
+    seconds = decoded.seconds - decoded.prefill_seconds  # without reading the question
+    counts = count_rounds(decoded, labels=[name])
+    return counts.assign(seconds=round(seconds, 2), **{"ms a round": 1000 * seconds / counts.rounds})
 
-lines = [count_rounds(alone, labels=["nobody: target alone"]).assign(seconds=alone.seconds)]
-for name, model in guessers.items():
-    tried = decode(replace(pair, draft=model), [ids["chat"]], k=k, max_new_tokens=48)
+
+torch.manual_seed(0)
+pairs = {"random weights": with_untrained_draft(pair), "the draft": pair,
+         "the target itself": replace(pair, draft=pair.target)}
+lines = [timed(alone, "nobody: target alone")]
+for name, guessing in pairs.items():
+    tried = decode(guessing, [ids["chat"]], k=k, max_new_tokens=48)
     print(f"{name}: {compare_texts(pair, ids['chat'], alone.tokens[0], tried.tokens[0])}")
-    lines.append(count_rounds(tried, labels=[name]).assign(seconds=tried.seconds))
-pd.concat(lines).round(2).astype(object).fillna("–")
+    lines.append(timed(tried, name))
+pd.concat(lines).round({"ms a round": 0}).astype(object).fillna("–")
 
 # %% [markdown]
 # Three guessers, one text. **Whether the text is right does not depend on the draft. What you gain does.**
 # A useless draft costs time and saves next to nothing. The best possible one reaches about k + 1 = 5 tokens a round
-# and still cannot gain, because each of its guesses costs as much as a step of the target. A good draft is one that
-# is right often *and* cheap. Compare the draft's seconds with those of the target alone: steps saved are not yet time
-# saved, and at this k time may even be lost. Which k saves time is what the course works out.
+# and still cannot gain, because each of its guesses costs as much as a step of the target, and the wide step comes
+# on top. A good draft is one that is right often *and* cheap.
 #
-# The seconds are one try on this machine, so do not trust their last digits. The course measures time properly
-# later.
+# Compare the draft's seconds with those of the target alone: steps saved are not yet time saved, and at this k time
+# may even be lost. The last column says why. For the target alone a round is one plain step. A round of the pair takes
+# longer: it holds four steps of the draft, and the target's step is a wide one. Which k saves time is what the course
+# works out.
+#
+# All this is one try on this machine, so do not trust it far. You can see how far: the random draft and the trained one
+# do the same work in a round, so their last column should be the same. What differs is noise. The course measures time
+# properly later.
 
 # %% [markdown]
 # **Exercise 0.4** · medium · 3 minutes. Four rounds at k = 4 kept 2, 0, 4 and 1 drafts. Return the kept

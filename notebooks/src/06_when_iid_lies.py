@@ -258,8 +258,9 @@ print(f"conditional rate at position 1: {conditional[0].mean:.3f}; positions 3 t
 # The unconditional rates must fall. The conditional ones, if every draft had the chance α, would lie flat on the
 # dotted line. On unequal text they begin below it and climb.
 #
-# Others have seen a steeper climb. These are unconditional rates that vLLM's developers printed for k = 8 (pull request
-# 48892: school mathematics, temperature 0, an MTP draft, 11,043 rounds), and the conditional rates in them:
+# Others have seen a steeper climb. These are unconditional rates that vLLM's developers printed for k = 8
+# ([pull request 48892 of vLLM](https://github.com/vllm-project/vllm/pull/48892): school mathematics, temperature 0, an
+# MTP draft, 11,043 rounds), and the conditional rates in them:
 
 # %%
 vllm = np.array([0.7617, 0.6158, 0.5125, 0.4243, 0.3640, 0.3094, 0.2722, 0.2365])
@@ -567,7 +568,7 @@ def fitted(world, k):
 
 
 server = fit_beta_geometric(np.concatenate([[1], vllm[:-1]]), vllm)
-sets = {"vLLM, 48892": (conditional_from_unconditional(vllm), server),
+sets = {"vLLM": (conditional_from_unconditional(vllm), server),
         "as written": (climb["as written"], fitted(texts, 8)),
         "one bag": (climb["shuffled across all answers"], fitted(worlds["shuffled across all answers"], 8))}
 

@@ -345,10 +345,10 @@ for axes, route in zip(panels, ROUTES, strict=True):
         axes.errorbar(decoded.index, [i.mean for i in decoded], [i.half_width for i in decoded], linestyle="none", marker="D",
                       markersize=8, markerfacecolor="white", color="black", capsize=4, label="decoder", zorder=5)
         axes.legend(loc="lower right", fontsize=11)
-    axes.set(title=route, xlabel="k, drafts per round", xticks=range(0, 13, 4), ylim=(0.9, None))
+    axes.set(title=route, xlabel="k, drafts per round", xticks=range(0, 13, 4))
     at = one.set_index("k")["mean"]
     notes.append(f"{route} {at[1]:.2f} at k 1, {at[4]:.2f} at k 4, {at[12]:.2f} at k 12")
-panels[0].set_ylabel("tokens per round")
+panels[0].set(ylabel="tokens per round", ylim=(0.9, None))  # of all: they share it
 show(figure, f"""Three panels, a route each: tokens per round against k from 0 to 12 at temperature 1, replayed from one scoring pass,
     with 95 % bands over prompts: {"; ".join(notes)}. Diamonds: the real decoder on the JSON prompts, {", ".join(
     f"{interval.mean:.2f} at k {k}" for k, interval in decoded.items())}; {int(compared["0 inside"].sum())} of {len(KS)}
@@ -501,7 +501,7 @@ print(f"every place a start         {mean_interval([every_place(text, 8) for tex
 # %% [markdown]
 # **Exercise 5.6** · easy · 5 minutes. A text at temperature 0 has the coins 1 1 1 1 1 1 0 0 0, and k = 6. Give two
 # numbers: tokens per round by following the rounds, and the average that treats every place as a start (its round
-# emits the heads from there on, and one more).
+# emits the heads from there on, and one more). Two decimals will do.
 
 # %% tags=["exercise"]
 # solution

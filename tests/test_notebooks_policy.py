@@ -13,7 +13,8 @@ import nbformat
 import pytest
 
 from course_lib.course.build import NOTEBOOKS, sources, stale
-from course_lib.course.execute import paths_in_outputs
+from course_lib.course.execute import SLOW, TIMES, paths_in_outputs
+from course_lib.course.outline import outline
 from course_lib.course.source import EXERCISE, read_source
 
 LIVE_CELLS = Path(__file__).with_name("live_cells.json")
@@ -107,6 +108,14 @@ def test_outputs_are_complete_and_clean(path):
             assert len(alt) >= 20 and alt == output.data["text/plain"], (
                 f"[{number}] has a figure without alt text"
             )
+
+
+@pytest.mark.parametrize("path", BUILT)
+def test_no_cell_is_slow_and_a_notebook_runs_in_the_minutes_it_declares(path):
+    ran = read(path).metadata[TIMES]  # as it was built
+    assert ran["slowest_cell"] <= SLOW, f"a cell took {ran['slowest_cell']} s: make it shorter, or two"
+    declared = next(one.minutes for one in outline() if one.name == path.stem)
+    assert ran["seconds"] <= 60 * declared
 
 
 @pytest.mark.parametrize("path", BUILT)

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from pathlib import Path
@@ -19,6 +20,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 
 from course_lib.course.explore import LIVE
+from course_lib.course.outline import outline
 from course_lib.course.progress import OFF
 from course_lib.files import write_text
 
@@ -28,12 +30,14 @@ METADATA = {
 }
 
 MOST_WORKERS = 4  # notebooks at a time: each loads the models
+TIMES = "course"  # in a notebook's metadata: how long it ran, and its slowest cell, in whole seconds
+SLOW = 60  # seconds; a cell that takes longer must be made shorter, or two
 
 
 def execute(notebook: NotebookNode, folder: Path, label: str, timeout: float = 120) -> NotebookNode:
     """Run `notebook` in `folder` and store the outputs in it; one line of progress on stderr.
 
-    timeout: seconds a cell may take. Timings and versions are left out of the metadata.
+    timeout: seconds a cell may take. Of times and versions the metadata keep the notebook's seconds alone.
     Raises ValueError naming the notebook, the cell (counted from 1) and the error.
     """
     client = NotebookClient(
@@ -45,10 +49,11 @@ def execute(notebook: NotebookNode, folder: Path, label: str, timeout: float = 1
         extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(folder)}},
     )
-    total = len(notebook.cells)
+    total, seconds = len(notebook.cells), [0.0]
     with client.setup_kernel(env={**os.environ, "COURSE_PROGRESS": OFF}):  # nobody learns here
         for index, cell in enumerate(notebook.cells):
             _progress(f"{label}  cell {index + 1} of {total}")
+            started = time.perf_counter()
             try:
                 client.execute_cell(cell, index)
             except CellExecutionError as error:
@@ -57,12 +62,14 @@ def execute(notebook: NotebookNode, folder: Path, label: str, timeout: float = 1
                 raise _failed(label, index, f"took longer than {timeout:g} s") from None
             except DeadKernelError:
                 raise _failed(label, index, "ended its kernel: out of memory?") from None
+            seconds.append(time.perf_counter() - started)
     _progress(f"{label}  {total} cells", end="\n")
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop(LIVE, None)  # sliders of a kernel that has ended
-    notebook.metadata = nbformat.from_dict(METADATA)
+    times = {"seconds": round(sum(seconds)), "slowest_cell": round(max(seconds))}
+    notebook.metadata = nbformat.from_dict(METADATA | {TIMES: times})
     return notebook
 
 
@@ -105,10 +112,18 @@ def _execute_one(path: Path, folder: Path, timeout: float) -> str | None:
 
 
 def run_command(folder: Path, notebooks: Path, timeout: float = 120) -> int:
-    """`python -m course_lib run`: the exit status, 1 if a notebook failed; why is on stderr."""
+    """`python -m course_lib run`: the exit status, 1 if a notebook failed; why is on stderr, and how long
+    each ran beside the minutes that it declares for a reader."""
     failures = execute_to(folder, notebooks, timeout)
     for failure in failures:
         print(f"run: {failure}", file=sys.stderr)
+    for one in outline(notebooks):
+        path = folder / "notebooks" / f"{one.name}.ipynb"
+        times = nbformat.read(path, as_version=4).metadata.get(TIMES) if path.exists() else None
+        if times:
+            slow = f", more than the {SLOW} it may take" if times["slowest_cell"] > SLOW else ""
+            print(f"{one.name}: ran {times['seconds']} s, declared {one.minutes} min; slowest cell "
+                  f"{times['slowest_cell']} s{slow}", file=sys.stderr)
     return int(bool(failures))
 
 

@@ -568,9 +568,9 @@ banner("recorded", **{name: clocked[name] for name in ("machine", "date", "comma
 rows = {}
 for name, one in clocked["drafts"].items():
     for route, here in {**one["routes"], "all": one["pooled"]}.items():
-        rows[route, called(name)] = {"α": here["alpha"]["mean"] if "alpha" in here else math.nan, "k": here.get("k", ""), "measured": f"{Interval(**here['measured']):.2f}",
-                                     "over the first": f"{Interval(**here['over_first']):.2f}" if here["over_first"] else ""}
-pd.DataFrame(rows).T.round({"α": 2})
+        rows[route, called(name)] = {"α": f"{here['alpha']['mean']:.2f}" if "alpha" in here else "", "k": here.get("k", ""), "measured": f"{Interval(**here['measured']):.2f}×",
+                                     "over the first": f"{Interval(**here['over_first']):.2f}×" if here["over_first"] else ""}
+pd.DataFrame(rows).T
 
 # %%
 for name, one in clocked["drafts"].items():

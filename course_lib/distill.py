@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from course_lib.fetch import DRAFT_DATA, FREQUENCY, TARGET_FOLDER, assemble_draft, finished_folder, sha256
 from course_lib.files import replacing, write_text
-from course_lib.learning import FREQUENT, Learner, batches, overlaps, prune
+from course_lib.learning import FREQUENT, Learner, batches, keep_layers, overlaps, prune
 from course_lib.prompts import ROUTES
 from course_lib.teacher import PASSES, WORK, by_frequency, load_model, read_pass, token_counts
 
@@ -52,7 +52,6 @@ def train(
     """Train the draft for `steps` batches of written text; return its folder.
 
     start: the folder of a draft that was trained before, to take these layers from instead of the target.
-
     Text that is not written yet is waited for. Goes on from the last checkpoint; `until` ends this call
     at that step (the schedule stays that of `steps`). read: the pass of text of each epoch; after the last,
     all but pass 0 in turn. Loss curve: curve.csv in the folder.
@@ -144,15 +143,9 @@ def _layers_of(folder: Path, layers) -> dict[str, torch.Tensor]:
     theirs = json.loads((folder / "draft.json").read_text())["layers"]
     if missing := [layer for layer in layers if layer not in theirs]:
         raise ValueError(f"the draft in {folder} has the layers {theirs}, and not {missing[0]}")
-    found = {}
-    for name, tensor in load_file(folder / "draft.safetensors").items():
-        head, mark, rest = name.partition("model.layers.")
-        if not mark and name != "proposes":
-            found[name] = tensor
-        elif mark and theirs[int(rest.split(".")[0])] in layers:
-            number, rest = rest.split(".", 1)
-            found[f"{head}{mark}{list(layers).index(theirs[int(number)])}.{rest}"] = tensor
-    return found
+    weights = load_file(folder / "draft.safetensors")
+    weights.pop("proposes", None)
+    return keep_layers(weights, [theirs.index(layer) for layer in layers])
 
 
 def _export(learner: Learner, folder: Path, facts: dict) -> None:

@@ -134,13 +134,14 @@ def sweep(
             measure({k: engines[k] for k in wanted})
         else:
             left = room.unfinished(out, wanted, list(dict.fromkeys(one.route for one in asked)), loads)
+            unswept = {k for _, _, k in left}
             of_pair = models_of(pair, target, draft)
             usual = ENGINES[engine]
             starts = {}
             for number, k in enumerate(wanted):
                 at = port + number if at_once else port
                 words = engine_command(serve or usual[0], speculative or usual[1], at, k, *of_pair)
-                if k in {key[2] for key in left}:
+                if k in unswept:
                     starts[k] = Start(words, f"http://127.0.0.1:{at}", out.with_name(f"{out.name}.k{k}.log"))
             problems = _serve(starts, at_once, start_timeout, measure)
             if problems and not out.exists():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -96,17 +96,22 @@ def turn(progress: float) -> float:
 def prune(target, layers: Sequence[int]):
     """A copy of a Llama with only these of its layers, in this order."""
     draft = type(target)(type(target.config)(**{**target.config.to_dict(), "num_hidden_layers": len(layers)}))
-    wanted = {}
-    for name, tensor in target.state_dict().items():
-        if ".layers." in name:
-            number, rest = name.split(".layers.")[1].split(".", 1)
-            if int(number) in layers:
-                wanted[f"model.layers.{list(layers).index(int(number))}.{rest}"] = tensor
-        else:
-            wanted[name] = tensor
-    draft.load_state_dict(wanted)
+    draft.load_state_dict(keep_layers(target.state_dict(), layers))
     draft.tie_weights()
     return draft
+
+
+def keep_layers(weights: Mapping[str, torch.Tensor], layers: Sequence[int]) -> dict[str, torch.Tensor]:
+    """Of a Llama's weights by name those of these layers, numbered in this order, and those of no layer."""
+    kept, places = {}, list(layers)
+    for name, tensor in weights.items():
+        _, mark, rest = name.partition("model.layers.")
+        if not mark:
+            kept[name] = tensor
+        elif int(rest.split(".", 1)[0]) in places:
+            number, rest = rest.split(".", 1)
+            kept[f"{mark}{places.index(int(number))}.{rest}"] = tensor
+    return kept
 
 
 def batches(rows: Sequence[dict], batch: int, order: np.random.Generator) -> list[list[dict]]:

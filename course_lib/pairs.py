@@ -174,6 +174,10 @@ def _cut(draft: str) -> tuple[str, int | None]:
 
 
 def device_of(device: str | None, name: str) -> tuple[torch.device, bool]:
+    """Where a pair runs (None: a GPU if there is one), and whether its target is spread over all GPUs.
+
+    Raises PairError for a device that this machine lacks.
+    """
     spread = device == "auto" or (device is None and name == "h100-70b" and torch.cuda.device_count() > 1)
     if spread and not torch.cuda.is_available():
         raise PairError("device auto spreads the target over GPUs, and there is none: use --device cpu")
@@ -200,6 +204,7 @@ def _dtype(dtype: str | None, device: torch.device) -> torch.dtype:
 
 
 def load_model(source: str, dtype: torch.dtype, device: torch.device, spread: bool):
+    """A causal model from a folder or the hub, in evaluation mode. Raises PairError, with the remedy."""
     placing = {"device_map": "auto"} if spread else {}
     if Path(source).exists():  # seconds; only a download is worth a bar
         logging.disable_progress_bar()
@@ -219,11 +224,13 @@ def load_model(source: str, dtype: torch.dtype, device: torch.device, spread: bo
 
 
 def context_of(config) -> int:
+    """The most tokens, prompt included, that a model of this config reads as it should."""
     # Behind a sliding window a token sees less than our mask shows it; before, they are the same.
     return min(config.max_position_embeddings, getattr(config, "sliding_window", None) or 2**31)
 
 
 def from_hub(loader, source: str, **options):
+    """What a class of transformers loads from a folder or the hub. Raises PairError, with the remedy."""
     folder = Path(source).expanduser()
     looks_local = folder.is_absolute() or source.startswith(".") or source.count("/") > 1
     if looks_local and not (folder / "config.json").exists():
@@ -264,6 +271,7 @@ def _explain(source: str, folder: Path, error: Exception) -> str:
 
 
 def eos_of(model) -> frozenset[int]:
+    """The tokens that end a text of this model."""
     ids = model.generation_config.eos_token_id
     if ids is None:
         ids = model.config.eos_token_id

@@ -79,6 +79,7 @@ def choose(texts: Sequence, prompts: Sequence[Prompt],
 
 
 def cost_table_of(pair, times, ks, sampling, draft_mode, command) -> CostTable:
+    """What rounds of these k, and plain ones, cost at batch 1, from the `Decoded.times` of whole runs."""
     times = times[times.k.isin([0, *ks])]
     meta = cost_meta(pair, sampling, draft_mode, command)
     return CostTable({1: costs_from_times(times)}, {**meta, "rounds": {"1": spread(times)},

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from course_lib.fetch import ROOT, TARGET_FOLDER, FetchError, intact
+from course_lib.files import replacing
 
 LEFT_BEHIND = shutil.ignore_patterns(".git", ".venv*", "build", "models", "__pycache__", ".*_cache",
                                      ".hypothesis", ".ipynb_checkpoints", "*.egg-info")
@@ -76,10 +77,8 @@ def make(out: Path, say: Callable[[str], None] = print) -> Path:
     shutil.rmtree(out, ignore_errors=True)
     part.rename(out)
     packed = out.with_name(f"{out.name}.tar")
-    unfinished = packed.with_name(f".{packed.name}.part")
-    with tarfile.open(unfinished, "w") as archive:
+    with replacing(packed) as unfinished, tarfile.open(unfinished, "w") as archive:
         archive.add(out, out.name)
-    unfinished.replace(packed)
     return packed
 
 

@@ -61,11 +61,11 @@ def serving_all(starts: Mapping[Key, Start],
     is asked to terminate, children included (they share its process group; a kill -9 of this process cannot
     be answered).
     """
+    client = httpx.Client(timeout=2.0)  # one for all: to make it is slow, and engines starting need the cores
     previous = None
     if threading.current_thread() is threading.main_thread():
         previous = signal.signal(signal.SIGTERM, _interrupt)  # so that the block is left as by Ctrl-C
     processes, up, problems = {}, {}, {}
-    client = httpx.Client(timeout=2.0)  # one for all: to make it is slow, and engines starting need the cores
     try:
         for key, start in starts.items():
             try:
@@ -162,6 +162,7 @@ def _end(processes: Sequence[subprocess.Popen]) -> None:
     finally:
         for process in processes:
             _signal(process, signal.SIGKILL)  # the process, or children that outlived it
+        for process in processes:
             process.wait()
 
 

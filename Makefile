@@ -60,8 +60,10 @@ recordings: setup
 	$(RECORD) costs --ks 1,2,3,4,5,6,8,12,16 --rounds 4 --out $(R)/costs-cpu.json --json >/dev/null
 	$(RECORD) sweep $(R)/smol-t0.parquet --check --ks 1,2,3,4,5,8,12 --limit 5 --json >$(R)/.sweep.part
 	mv $(R)/.sweep.part $(R)/sweep-cpu.json
-	$(RECORD) sweep $(R)/smol-t0.parquet --lookup first --check --ks 2,3,4 --limit 16 --json >$(R)/.sweep.part
+	$(RECORD) sweep $(R)/smol-t0.parquet --lookup first --check --ks 1,2,3,4 --limit 16 --json >$(R)/.sweep.part
 	mv $(R)/.sweep.part $(R)/sweep-cpu-lookup.json
+	$(RECORD) sweep $(R)/smol-t0.parquet --lookup only --check --ks 1,2,4,8 --limit 6 --json >$(R)/.sweep.part
+	mv $(R)/.sweep.part $(R)/sweep-cpu-lookup-only.json
 	$(RECORD) measure --routes copy --temperature 0 --out $(R)/smol-copy-t0.parquet --json >/dev/null
 	$(RECORD) sweep $(R)/smol-copy-t0.parquet --lookup only --check --ks 3,5,8 --limit 16 --json >$(R)/.sweep.part
 	mv $(R)/.sweep.part $(R)/sweep-cpu-copy.json

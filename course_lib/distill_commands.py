@@ -122,7 +122,7 @@ def _prompts(asked: SimpleNamespace) -> tuple[list, list]:
 
 def _as_shipped(asked: SimpleNamespace) -> None:
     from course_lib import distill as room
-    from course_lib.teacher import PASSES, WORK, write_text
+    from course_lib.teacher import PASSES, WORK, write_passes
 
     others = {name: getattr(asked, name) for name in ("target", "minutes", "prompts", "routes", "proposes",
                                                       "loss", "rate", "device")}
@@ -130,7 +130,7 @@ def _as_shipped(asked: SimpleNamespace) -> None:
         raise ValueError(f"--{given[0]} needs --layers, which layers of the target to keep, or --start, a "
                          "draft to go on from")
     work = WORK / f"seed{asked.seed}"
-    write_text(range(PASSES), seed=asked.seed, work=work, say=progress)
+    write_passes(range(PASSES), seed=asked.seed, work=work, say=progress)
     for until, schedule in room.SHIPPED if asked.steps is None else [(asked.steps, asked.steps)]:
         folder = room.train(schedule, seed=asked.seed, work=work, until=until, say=progress)
     room.publish(folder, asked.out or room.DRAFT_DATA)

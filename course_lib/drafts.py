@@ -10,6 +10,7 @@ All sides see the same texts in the same run, so what is compared is the drafts,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -128,7 +129,8 @@ def _short(value: dict) -> str:
 def measure_each(pairs: dict[str, Pair], prompts: Sequence[Prompt], ks: Sequence[int], sampling: Sampling,
                  draft_mode: str = "sample", new_tokens: int = 96, seed: int = 0, command: str = "",
                  progress: Progress | None = None) -> dict[str, CostTable]:
-    """Round costs of every draft at batch 1, measured in turn, text by text, in rotating order.
+    """Round costs of every draft at batch 1, measured in turn, text by text, in rotating order; what belongs
+    to the target is the same in all (see `_one_target`).
 
     prompts: taken in turn, until every k of every draft has ROUNDS rounds. Raises ValueError where texts are
     too short for that.
@@ -152,8 +154,8 @@ def measure_each(pairs: dict[str, Pair], prompts: Sequence[Prompt], ks: Sequence
         if turn == MOST_GROUPS:
             raise ValueError(f"texts of {new_tokens} tokens have too few rounds with k={max(ks)}: ask for "
                              "more tokens, or for a smaller k")
-    return {name: cost_table_of(pairs[name], pd.concat(each), ks, sampling, draft_mode, command)
-            for name, each in times.items()}
+    return _one_target({name: cost_table_of(pairs[name], pd.concat(each), ks, sampling, draft_mode, command)
+                        for name, each in times.items()})
 
 
 def run_each(pairs: dict[str, Pair], ks: dict[str, dict[str, int]], timed: Sequence[Prompt],
@@ -175,6 +177,18 @@ def run_each(pairs: dict[str, Pair], ks: dict[str, dict[str, int]], timed: Seque
         if progress:
             progress("every draft and plain decoding in turn", done + 1, len(timed))
     return pd.DataFrame(lines, columns=["route", "prompt", "draft", "k", "tokens", "rounds", "seconds"])
+
+
+def _one_target(tables: dict[str, CostTable]) -> dict[str, CostTable]:
+    """The same tables with one target: at each width the median of its step over all drafts.
+
+    A step of the target costs the same whoever drafts. Taken from the rounds of each draft alone, its noise
+    of some percent would order drafts whose prices lie closer together than that.
+    """
+    steps = [table.at(1).t_verify for table in tables.values()]
+    target = {width: float(np.median([each[width] for each in steps])) for width in steps[0]}
+    return {name: replace(table, batches={1: replace(table.at(1), t_verify=target)})
+            for name, table in tables.items()}
 
 
 def _read_again(pairs, text: Trace, prompts, sampling, draft_mode, batch, progress) -> list[Trace]:

@@ -18,6 +18,7 @@ _FIDELITY = {
     "simulated": "SIMULATED: coins and toy distributions, no language model",
     "recorded": "RECORDED: measured earlier, read from a file",
     "live": "LIVE: measured now, on this machine",
+    "computed": "COMPUTED: from formulas, nothing was run",
 }
 
 
@@ -70,7 +71,7 @@ def show(figure: Figure, alt: str) -> None:
 def banner(fidelity: str, **facts: Any) -> None:
     """Print one line that says how real the numbers below are.
 
-    fidelity: "simulated", "recorded" or "live". facts: what a reader needs to judge or repeat
+    fidelity: "simulated", "recorded", "live" or "computed". facts: what a reader needs to judge or repeat
     them, in the order given: the seed, the pair, the device. A recording must name its
     `machine`, `date` and `command`.
     Raises ValueError for another fidelity or a recording without those three.

@@ -5,10 +5,11 @@
     costs-cpu.json                          round costs by batch (`CostTable.load`)
     sweep-cpu.json                          predicted against measured, what `sweep --check --json` printed
     sweep-cpu-lookup.json                   the same with lookup before the draft
+    sweep-cpu-lookup-only.json              and with lookup alone
     smol-copy-t0.parquet                    a trace of the copy-heavy route
     sweep-cpu-copy.json                     predicted against measured there, drafts looked up in the text
     drafts-cpu*.json, distill-*.csv         drafts compared, and how they were trained
-    adapt-json.json                         the shipped draft taught JSON prompts alone
+    adapt-*.json                            the shipped draft taught the prompts of one route alone
 
 `make recordings` makes all but the last two lines again, `make engine` engine-* (see `engine_run`), and `make
 gpu`, on a machine with CUDA,

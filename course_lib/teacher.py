@@ -38,7 +38,7 @@ TOP = 8  # of the target's likeliest tokens are stored at each position
 VALIDATION = 8  # training prompts a route that are never trained on
 
 
-def write_text(
+def write_passes(
     passes,
     new_tokens: int = 128,
     seed: int = 0,

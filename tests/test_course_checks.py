@@ -12,7 +12,7 @@ import pytest
 
 from course_lib import course
 from course_lib.course import notebook
-from course_lib.course.checks import EXERCISES, exercise, judge
+from course_lib.course.checks import EXERCISES, _outcomes, exercise, judge
 from course_lib.course.quiz import QUESTIONS, as_html, as_text, question
 from course_lib.course.same import same
 
@@ -49,14 +49,30 @@ def test_a_wrong_answer_meets_its_own_message(exercise, name, planted):
 
 
 @pytest.mark.parametrize("exercise", ALL)
-@pytest.mark.parametrize("outcome", [None, ..., NotImplementedError("later")], ids=["None", "...", "raise"])
-def test_a_stub_is_not_attempted(exercise, outcome):
-    def stub(*_):
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+def test_a_stub_is_not_attempted(exercise):
+    def as_given(*_): ...
 
-    assert judge(exercise, stub).line == f"○ {exercise.id} not attempted"
+    def empty(*_):
+        """Later."""
+
+    def dots(*_):
+        return ...
+
+    def later(*_):
+        raise NotImplementedError("later")
+
+    for stub in (as_given, empty, dots, later):
+        assert judge(exercise, stub).line == f"○ {exercise.id} not attempted", stub.__name__
+
+
+def test_none_everywhere_is_an_attempt_where_none_can_be_right():
+    def never(*arguments):
+        given = len(arguments)
+        return given if given > 99 else None
+
+    legal = {e.id for e in EXERCISES.values() if any(w is None for w in _outcomes(e, e.function))}
+    attempted = {e.id for e in EXERCISES.values() if judge(e, never).met != "not attempted"}
+    assert attempted == legal >= {"3.7", "9.5"}
 
 
 @pytest.mark.parametrize("exercise", ALL)
@@ -128,6 +144,12 @@ def test_check_speaks_of_the_input_that_failed(capsys):
         print("forgot to return")
 
     assert one_line(capsys, exactly).endswith("gives None; expected 0.4096. Is a return missing?")
+
+
+def test_two_long_lists_that_begin_alike_are_told_apart():
+    plan = EXERCISES["08", "plan"]
+    line = judge(plan, lambda ks, prompts: [*plan.function(ks, prompts)[:-1], []]).line
+    assert line == "✗ 8.4  plan(ks=[1, 2, 4], prompts=6): at [5] it has []; expected [1, 2, 4, 0]."
 
 
 def test_an_answer_that_changes_its_arguments_gets_fresh_ones():

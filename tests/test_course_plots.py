@@ -32,6 +32,8 @@ def test_banner_is_one_line_and_a_recording_says_where_it_is_from(capsys):
     assert capsys.readouterr().out == (
         "LIVE: measured now, on this machine · pair smol · prompts 24 · tokens 20,000\n"
     )
+    banner("computed", costs="roofline")
+    assert capsys.readouterr().out == "COMPUTED: from formulas, nothing was run · costs roofline\n"
     with pytest.raises(ValueError, match="needs its date, command"):
         banner("recorded", machine="H100")
     with pytest.raises(ValueError, match="'guessed' is unknown"):

@@ -99,7 +99,7 @@ def workshop(tmp_path, monkeypatch):
 
 
 def test_texts_are_the_targets_own_and_hidden_states_are_those_behind_them(workshop):
-    teacher.write_text([0], new_tokens=6, work=workshop, say=lambda line: None)
+    teacher.write_passes([0], new_tokens=6, work=workshop, say=lambda line: None)
     target = tiny()
     rows = teacher.read_pass(workshop, 0)
     assert (
@@ -115,7 +115,8 @@ def test_texts_are_the_targets_own_and_hidden_states_are_those_behind_them(works
 
 def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(workshop):
     for worker in (0, 1):
-        teacher.write_text(range(teacher.PASSES), 6, share=(worker, 2), work=workshop, say=lambda line: None)
+        teacher.write_passes(range(teacher.PASSES), 6, share=(worker, 2), work=workshop,
+                             say=lambda line: None)
     options = {"layers": (0, 3), "batch": 4, "work": workshop, "say": lambda line: None}
     whole = distill.train(40, run="whole", **options)
     for until in (13, 33, 20, None):  # one of them is behind what is done: nothing to do
@@ -127,7 +128,7 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(workshop):
 
 
 def test_a_draft_can_start_from_layers_of_another(workshop):
-    teacher.write_text(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
+    teacher.write_passes(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
     options = {"batch": 4, "work": workshop, "say": lambda line: None}
     large = distill.train(3, layers=(0, 2, 3), run="large", **options)
     distill.publish(large, workshop / "data", proposes=5)
@@ -142,7 +143,7 @@ def test_a_draft_can_start_from_layers_of_another(workshop):
 
 
 def test_what_is_published_is_the_trained_draft_and_the_tokens_its_text_holds(workshop):
-    teacher.write_text(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
+    teacher.write_passes(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
     folder = distill.train(3, layers=(0, 3), work=workshop, say=lambda line: None)
     distill.publish(folder, workshop / "data", proposes=5)
     weights = load_file(workshop / "data" / "draft.safetensors")
@@ -159,7 +160,7 @@ def test_what_is_published_is_the_trained_draft_and_the_tokens_its_text_holds(wo
 
 
 def test_training_raises_the_overlap(workshop):
-    teacher.write_text(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
+    teacher.write_passes(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
     folder = distill.train(120, layers=(0, 3), batch=8, rate=3e-3, work=workshop, say=lambda line: None)
     rows = [line.split(",") for line in (folder / "curve.csv").read_text().splitlines()[1:]]
     first, last = (sum(float(row[3]) for row in part) / 20 for part in (rows[:20], rows[-20:]))
@@ -185,7 +186,7 @@ def test_a_sampled_head_stands_for_the_whole(monkeypatch):
 
 def test_a_run_becomes_a_folder_that_names_the_frequent_tokens(workshop):
     tiny().save_pretrained(workshop / "target")
-    teacher.write_text(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
+    teacher.write_passes(range(teacher.PASSES), new_tokens=6, work=workshop, say=lambda line: None)
     folder = distill.train(2, layers=(0, 3), work=workshop, say=lambda line: None)
     distill.as_folder(folder, workshop / "whole")
     model = LlamaForCausalLM.from_pretrained(workshop / "whole", dtype=torch.float32)

@@ -22,7 +22,7 @@ from tiny import (
 
 from course_lib import drafts as room
 from course_lib.__main__ import main
-from course_lib.costs import RoundCosts
+from course_lib.costs import CostTable, RoundCosts
 from course_lib.drafts import compare
 from course_lib.fetch import FREQUENCY, PROPOSES
 from course_lib.learning import prune
@@ -134,6 +134,7 @@ def test_drafts_are_compared(folders, target):
     assert (good["layers"], early["layers"], lookup["layers"]) == (3, 1, None)
     assert good["parameters"] > early["parameters"] and lookup["parameters"] is None
     assert (good["proposes"], cut["proposes"]) == (None, 64) and lookup["draft_step"] < good["draft_step"]
+    assert good["costs"]["t_verify"] == early["costs"]["t_verify"] == lookup["costs"]["t_verify"]
     for one in found["drafts"].values():
         costs = RoundCosts(one["costs"]["t_draft"], {int(w): s for w, s in one["costs"]["t_verify"].items()},
                            one["costs"]["overhead"])
@@ -225,3 +226,15 @@ def test_bad_input_is_one_sentence(folders, arguments, words, capsys):
     said = capsys.readouterr()
     assert said.out == "" and said.err.startswith("bench: ") and said.err.count("\n") == 1
     assert words in said.err
+
+
+def test_the_target_costs_the_same_whoever_drafts():
+    """A slow moment of the target beside one draft must not make another draft look the faster."""
+    def table(draft, *verify):
+        return CostTable({1: RoundCosts(draft, dict(enumerate(verify, 1)), 0.5)})
+
+    found = room._one_target({"a": table(2.0, 10, 12), "b": table(1.0, 14, 16), "lookup": table(0.1, 11, 19)})
+    assert {name: each.at(1).t_draft for name, each in found.items()} == {"a": 2.0, "b": 1.0, "lookup": 0.1}
+    assert all(each.at(1).t_verify == {1: 11, 2: 16} for each in found.values())
+    speeds = {name: each.at(1).speedup(1.5, 1) for name, each in found.items()}
+    assert sorted(speeds, key=speeds.get) == ["a", "b", "lookup"]  # as their own steps are

@@ -380,6 +380,7 @@ def test_the_difference_of_two_scrapes():
     assert one.per_position == pytest.approx([190 / 200, 150 / 200, 110 / 200])
     assert one.tokens_per_round == 3.25 and one.tokens_per_step == pytest.approx(700 / 250)
     assert "no traffic" in later.since(later).warnings[0]
+    assert "take two scrapes" in later.notes[0] and one.notes == ()  # it is the difference of two
     v0 = read("vllm_v0").since(read_metrics(
         text("vllm_v0").replace("32594", "220").replace("53716", "400").replace("34244", "240")))
     assert v0.emitted == 34004 and v0.rounds == 13329 and "estimates alpha" in v0.warnings[0]
@@ -454,7 +455,8 @@ def test_the_ledger_shows_every_definition():
     ledger.show(read("vllm_v1"), None, console)
     shown = console.export_text()
     for words in ("tokens per round", "2.6000", "prefix rate", "0.5333", "0.720  0.720", "0.7171", "PromQL",
-                  "sum(rate(vllm:spec_decode_num_drafts_total", "Mean acceptance length", "note:"):
+                  "sum(rate(vllm:spec_decode_num_drafts_total", "Mean acceptance length", "note:",
+                  "alpha (accepted / judged)  sum("):
         assert words in shown or words == "0.720  0.720"
     assert "0.720  0.520  0.360" in shown and "0.720  0.722  0.692" in shown
 

@@ -22,7 +22,8 @@ SPOKEN = {"conditional rate": "conditional", "unconditional rate": "unconditiona
           "Jensen's inequality": "Jensen", "geometric formula": "geometric", "held-out": "held[- ]out",
           "truncated geometric": "truncated",
           "counters": "counter", "survivors": "survivor", "live": r'banner\("live', "k": "k",
-          "simulated": r'banner\("simulated', "recorded": r'banner\("recorded'}
+          "simulated": r'banner\("simulated', "recorded": r'banner\("recorded',
+          "computed": r'banner\("computed'}
 
 
 def entries():

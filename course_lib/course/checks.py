@@ -24,6 +24,7 @@ with a wrong answer that must meet it. So one test proves every message of every
 
 import contextlib
 import copy
+import dis
 import inspect
 import io
 import warnings
@@ -172,7 +173,7 @@ def _named(number: str, answer: Any, name: str | None) -> tuple[Exercise | None,
 def _meet(exercise: Exercise, answer: Callable) -> tuple[str, str]:
     got = _outcomes(exercise, answer)
     want = _outcomes(exercise, exercise.function)
-    if all(_is_stub(g) for g in got):
+    if _unattempted(answer, got, want):
         return "not attempted", ""
     agrees = [_agree(exercise, g, w) for g, w in zip(got, want, strict=True)]
     if all(agrees):
@@ -222,6 +223,23 @@ def _quiet():
         yield
 
 
+def _unattempted(answer: Callable, got: list, want: list) -> bool:
+    if not all(_is_stub(g) for g in got):
+        return False
+    # Where None can be right, None everywhere may be a real answer, though a wrong one: its body decides.
+    meant = any(w is None for w in want) and all(g is None for g in got)
+    return not meant or _does_nothing(answer)
+
+
+def _does_nothing(function: Callable) -> bool:
+    """Is its body no more than `...`, `pass`, a docstring or `return None`?"""
+    code = getattr(function, "__code__", None)
+    return code is not None and all(step.opname in _NOTHING for step in dis.get_instructions(code))
+
+
+_NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
+
+
 def _is_stub(outcome: Any) -> bool:
     if isinstance(outcome, Raised):
         return isinstance(outcome.error, NotImplementedError)
@@ -250,8 +268,13 @@ def _plain_difference(exercise: Exercise, index: int, got: list, want: list) -> 
     call = _call(exercise, index)
     if isinstance(want[index], Raised):
         return f"{call} should raise {type(want[index].error).__name__}, and gives {_short(got[index])}."
-    hint = " Is a return missing?" if got[index] is None else ""
-    return f"{call} gives {_short(got[index])}; expected {_short(want[index])}.{hint}"
+    here, there = got[index], want[index]
+    hint = " Is a return missing?" if here is None and not any(w is None for w in want) else ""
+    if _short(here) == _short(there) and isinstance(here, list | tuple) and isinstance(there, list | tuple):
+        for place, (mine, right) in enumerate(zip(here, there, strict=False)):  # cut short they look alike
+            if not _agree(exercise, mine, right):
+                return f"{call}: at [{place}] it has {_short(mine)}; expected {_short(right)}."
+    return f"{call} gives {_short(here)}; expected {_short(there)}.{hint}"
 
 
 def _explain_raised(exercise: Exercise, index: int, error: BaseException) -> str:

@@ -1,5 +1,7 @@
 """Checks of notebook 06: what right looks like, and every wrong turn we know by name."""
 
+from itertools import product
+
 import numpy as np
 
 from course_lib.course.checks import exercise
@@ -10,6 +12,51 @@ _TEXTS = [
     (np.array([1.0, 0.0, 1.0, 1.0, 0.0, 0.0]),),
     (np.array([0.3, 0.6]),),
 ]
+_TOSSED = (np.array([0.9, 0.8, 0.2, 0.1, 0.7, 0.95]), np.array([0.5, 0.9, 0.3, 0.6]))
+
+
+def _pooled(accept):
+    tails = 1 - accept[:-1]
+    return (tails * accept[1:]).sum() / tails.sum()
+
+
+def _mean_of_shares(accept):
+    """The share of heads after tails in each way the coins can fall, averaged over those that have a tail."""
+    total = weight = 0.0
+    for heads in product((0, 1), repeat=len(accept)):
+        coins = np.array(heads)
+        chance = np.prod(np.where(coins, accept, 1 - accept))
+        if (coins[:-1] == 0).any():
+            total, weight = total + chance * coins[1:][coins[:-1] == 0].mean(), weight + chance
+    return total / weight
+
+
+def _tossed(accept, times=4000):
+    heads = np.random.default_rng(0).random((times, len(accept))) < accept
+    return heads[:, 1:][~heads[:, :-1]].mean()
+
+
+def _near(answer, exact):
+    return all(abs(float(answer(accept.copy())) - exact(accept)) < 0.025 for accept in _TOSSED)
+
+
+def _single_tosses(answer):
+    if _near(answer, _mean_of_shares):
+        return (
+            f"{float(answer(_TOSSED[0].copy())):.3f} is the mean of the shares of single tosses, and a "
+            "toss with one tail counts as much as a toss with five. Count over all tosses together: expected "
+            "pairs ÷ expected tails."
+        )
+    return None
+
+
+def _by_luck(answer):
+    if _near(answer, _pooled):
+        return (
+            f"{float(answer(_TOSSED[0].copy())):.3f} is near, as a result of tossing would be. Work it out "
+            "from the chances, without tossing: expected pairs ÷ expected tails."
+        )
+    return None
 
 
 @exercise(
@@ -51,10 +98,10 @@ _TEXTS = [
             "expected number of tails.",
         ),
     },
+    diagnose={"single tosses": (_single_tosses, _mean_of_shares), "tossed": (_by_luck, _tossed)},
 )
 def after_rejection(accept):
-    tails = 1 - accept[:-1]
-    return (tails * accept[1:]).sum() / tails.sum()
+    return _pooled(accept)
 
 
 def _moment(alphas, shares, power):
@@ -155,6 +202,7 @@ def first_position(alphas, k):
             "those are the accepted drafts per round. Each round also emits the token that replaces the "
             "rejected one.",
         ),
+        "one decimal": (lambda: 3.3, "right, but to two decimals, please."),
         "rounds": (lambda: 300.0, "300 is the number of rounds. Tokens per round: divide the 1,000 by it."),
         "acceptances end": (
             lambda: 1000 / 700,
@@ -167,6 +215,13 @@ def first_position(alphas, k):
         "with a limit": (
             lambda: 2 / (1 / expected_tokens(0.95, 5) + 1 / expected_tokens(0.45, 5)),
             "that is for k = 5. Here the draft goes on until a rejection.",
+        ),
+    },
+    diagnose={
+        "other number": (
+            lambda answer: "how many rejections are to be expected in 500 places at 0.95, and in 500 at "
+            "0.45? Each ends one round.",
+            lambda: 5.0,
         ),
     },
 )
@@ -255,6 +310,21 @@ def _most_tokens(alpha, measured, cost):
     return picked, best, 1 - measured[picked] / measured[best]
 
 
+def _in_per_cent(*arguments):
+    picked, best, lost = _price(*arguments)
+    return picked, best, 100 * lost
+
+
+def _promise_over_best(*arguments):
+    picked, best, promised, speed = _decision(*arguments)
+    return picked, best, promised[picked] / speed[best] - 1
+
+
+def _promise_over_got(*arguments):
+    picked, best, promised, speed = _decision(*arguments)
+    return picked, best, promised[picked] / speed[picked] - 1
+
+
 _MEASURED = [1.0, 1.52, 1.80, 1.97, 2.08, 2.15]
 _DECISIONS = [
     (0.72, _MEASURED, [1 + 0.15 * k for k in range(6)]),
@@ -290,6 +360,20 @@ _DECISIONS = [
         "promise against got": (
             _promise_against_got,
             "that is how much too much the formula promised. Asked was what its k loses against the best k.",
+        ),
+        "promise over best": (
+            _promise_over_best,
+            "you compared what the formula *promised* with the best. What it loses compares two measured "
+            "speeds.",
+        ),
+        "promise over got": (
+            _promise_over_got,
+            "that is how much too much the formula promised. What it loses compares two measured speeds.",
+        ),
+        "per cent": (
+            _in_per_cent,
+            "both k are right, and so is the loss, in per cent. Asked was a share: not "
+            "{got[2]:.2f}, but {want[2]:.4f}.",
         ),
         "turned": (
             _turned,

@@ -94,6 +94,16 @@ def at_temperature(p, T):
             "do the favourites agree? That is greedy drafting at temperature 0. Here the target samples "
             "from p.",
         ),
+        "not weighed": (
+            lambda p, q: (float(np.minimum(1, p / q).sum()), float(p[np.argmax(q)])),
+            "you added up min(1, p/q) over all tokens. Each is drafted with chance q only: weigh it "
+            "with that.",
+        ),
+        "plain mean of min(1, p/q)": (
+            lambda p, q: (float(np.minimum(1, p / q).mean()), float(p[np.argmax(q)])),
+            "you took the plain mean of min(1, p/q), as if every token were drafted equally often. Weigh it "
+            "with q.",
+        ),
         "both drafts sample from p": (
             lambda p, q: (float((p * q).sum()), float(p[np.argmax(q)])),
             "the sum of p·q is the chance that two independent draws are equal. The draft's token is "
@@ -122,6 +132,18 @@ def _in_order(cold, hot):
 
 def _shared_in_order(cold, hot):
     return _in_order({i: cold[i] for i in cold if i in hot}, {i: hot[i] for i in hot if i in cold})
+
+
+def _differences(cold, hot):
+    return [hot[i] - cold[i] for i in cold if i in hot]
+
+
+def _forgot_the_interval(paired):
+    got = paired(dict(_COLD), dict(_HOT))
+    got = list(got.values()) if isinstance(got, dict) else list(np.ravel(got))
+    if np.allclose(sorted(got), sorted(_differences(_COLD, _HOT))):
+        return "these are the right differences. Give them to mean_interval, and return what it returns."
+    return None
 
 
 @exercise(
@@ -160,11 +182,16 @@ def _shared_in_order(cold, hot):
             lambda cold, hot: mean_interval([hot[i] / cold[i] - 1 for i in cold if i in hot]),
             "that is the change in per cent of cold. Asked is the difference of the two α.",
         ),
+        "mean only": (
+            lambda cold, hot: float(np.mean(_differences(cold, hot))),
+            "{got:+.4f} is the mean of the differences, without its ends. Return what mean_interval returns.",
+        ),
     },
+    diagnose={"the differences": (_forgot_the_interval, _differences)},
     raised={"KeyError": "some prompts are in one of the dictionaries only: leave them out."},
 )
 def paired(cold, hot):
-    return mean_interval([hot[prompt] - cold[prompt] for prompt in cold if prompt in hot])
+    return mean_interval(_differences(cold, hot))
 
 
 _P = np.array([0.5, 0.3, 0.2])
@@ -210,6 +237,16 @@ def _law_adds_up(emitted_law):
         "replacement from p": (
             lambda p, drawn, believed: _emitted(p, drawn, believed, residual=np.zeros_like(p)),
             "after a rejection you draw from p itself. It is drawn from max(p − believed, 0), normalised.",
+        ),
+        "no guard": (
+            lambda p, drawn, believed: (
+                drawn * np.minimum(1, p / believed)
+                + (1 - (drawn * np.minimum(1, p / believed)).sum())
+                * np.maximum(p - believed, 0)
+                / np.maximum(p - believed, 0).sum()
+            ),
+            "where `believed` is p itself, p − believed is nowhere positive, and you divided 0 by 0. There "
+            "the replacement is drawn from p.",
         ),
         "rejections counted by belief": (
             lambda p, drawn, believed: _emitted(p, drawn, believed, mass=np.minimum(p, believed).sum()),
@@ -271,6 +308,7 @@ def whole_speedup(shares, speedups):
         (Interval(2.40, 2.25, 2.55), 1.40),
         (Interval(1.30, 0.98, 1.62), 1.25),
         (Interval(1.90, math.nan, math.nan), 1.40),
+        (Interval(1.50, 1.40, 1.60), 1.40),
     ],
     right="{tokens.mean} tokens [{tokens.low}, {tokens.high}] at a cost of {cost}: {got}",
     wrong={
@@ -298,6 +336,16 @@ def whole_speedup(shares, speedups):
             "with one prompt the ends are nan, and nothing is known. Your test is False for nan and falls "
             "through to "
             '"speculate". Turn it round.',
+        ),
+        "nan, and 1 itself": (
+            lambda tokens, cost: "off" if tokens.low / cost < 1 else "speculate",
+            "with one prompt the ends are nan, and nothing is known. Your test is False for nan and falls "
+            'through to "speculate". Turn it round. And a lower end of exactly 1 is not above 1.',
+        ),
+        "1 itself": (
+            lambda tokens, cost: "speculate" if tokens.low / cost >= 1 else "off",
+            "a lower end of {tokens.low} at a cost of {cost} is a speedup of exactly 1. The rule says "
+            "*above* 1.",
         ),
     },
 )

@@ -29,6 +29,10 @@ def _median(times, k, column="seconds"):
     return times[times.k == k][column].median()
 
 
+def _parts(times, k):
+    return sum(_median(times, k, part) for part in ("draft", "verify", "other"))
+
+
 def _mean(times, k):
     return times[times.k == k].seconds.mean()
 
@@ -79,6 +83,16 @@ def _mean(times, k):
         "k = 1 for plain": (
             lambda times, k: _median(times, k) / _median(times, 1),
             "you divided by rounds with k = 1. Those draft. Plain decoding has k = 0.",
+        ),
+        "parts added": (
+            lambda times, k: _parts(times, k) / _parts(times, 0),
+            "you added the medians of the three parts. A median of sums is not the sum of medians, and users "
+            "wait for the round: take the median of `seconds`.",
+        ),
+        "parts added, plain step whole": (
+            lambda times, k: _parts(times, k) / _median(times, 0),
+            "you added the medians of the three parts. A median of sums is not the sum of medians, and users "
+            "wait for the round: take the median of `seconds`.",
         ),
         "a token each": (
             lambda times, k: _median(times, k) / _median(times, 0) / (k + 1),
@@ -220,6 +234,21 @@ def _plans(ks, prompts, settings=None, turn=lambda i: i):
     return [settings[turn(i) % len(settings):] + settings[:turn(i) % len(settings)] for i in range(prompts)]
 
 
+def _past_the_end(ks, prompts):
+    settings = [0, *ks]
+    return [settings[i:] + settings[:i] for i in range(prompts)]
+
+
+def _shuffled(plan):
+    ks = [1, 2, 4, 8]
+    got = [list(order) for order in plan(list(ks), 7)]
+    if len(got) == 7 and all(sorted(order) == [0, *ks] for order in got):
+        return ("every prompt runs each setting once, as it should. But the order is to move on by one from "
+                "prompt to prompt, starting with 0, then `ks`. Not shuffled: each setting is to come first "
+                "equally often.")
+    return None
+
+
 @exercise(
     "8.4",
     inputs=[([1, 2, 4], 6), ([1, 2, 3, 4, 5, 8], 3), ([4], 5), ([8, 2], 1)],
@@ -262,12 +291,24 @@ def _plans(ks, prompts, settings=None, turn=lambda i: i):
             lambda ks, prompts: [(i, k) for i, order in enumerate(_plans(ks, prompts)) for k in order],
             "the order is right, but as one long list. Return a list of lists, one for each prompt.",
         ),
+        "past the end": (
+            _past_the_end,
+            "with more prompts than settings a slice from i begins behind the last one, and the order stops "
+            "turning: turn by `i % len(settings)`.",
+        ),
+        "one list for all": (
+            lambda ks, prompts: [_plans(ks, prompts + 1)[-1]] * prompts,
+            "all your entries are one and the same list, which you went on turning. Append a copy: "
+            "`list(settings)`.",
+        ),
         "reversed": (
             lambda ks, prompts: [[0, *ks] if i % 2 == 0 else [0, *ks][::-1] for i in range(prompts)],
             "you turned every other prompt's order round. That cancels a steady drift; asked was to move on "
             "by one.",
         ),
     },
+    diagnose={"shuffled": (_shuffled, lambda ks, prompts: [
+        np.random.default_rng(i).permutation([0, *ks]).tolist() for i in range(prompts)])},
 )
 def plan(ks, prompts):
     return _plans(ks, prompts)
@@ -294,6 +335,16 @@ def _request(plain, speculative):
             lambda prefill, draft_prefill, tokens, step, speedup: (prefill + tokens * step)
             / ((prefill + draft_prefill + tokens * step) / speedup),
             "you divided the prefill by the speedup as well. Only the steps become faster.",
+        ),
+        "target's prefill sped up": (
+            lambda prefill, draft_prefill, tokens, step, speedup: (prefill + tokens * step)
+            / (draft_prefill + (prefill + tokens * step) / speedup),
+            "you divided the target's prefill by the speedup as well. Only the steps become faster.",
+        ),
+        "prefills alone sped up": (
+            lambda prefill, draft_prefill, tokens, step, speedup: (prefill + tokens * step)
+            / (prefill / speedup + draft_prefill + tokens * step),
+            "you divided the prefill by the speedup. It is the steps that become faster, and only they.",
         ),
         "draft's prefill forgotten": (
             lambda prefill, draft_prefill, tokens, step, speedup: (prefill + tokens * step)
@@ -396,6 +447,16 @@ def _settle(speeds, tolerance, gate=1, near=True, own=True, choose=min):
             lambda speeds, tolerance: _settle_by_difference(speeds, tolerance),
             "you subtracted {tolerance} from the best mean. A share of it was asked: (1 − tolerance) × best.",
         ),
+        "inside the best one's interval": (
+            lambda speeds, tolerance: _settle_by_interval(speeds, own=True),
+            "k = {got} lies inside the best one's interval. Asked was something narrower: a mean of at least "
+            "(1 − tolerance) of the best mean.",
+        ),
+        "inside the best one's interval, own low ignored": (
+            lambda speeds, tolerance: _settle_by_interval(speeds, own=False),
+            "k = {got} lies inside the best one's interval. Asked was a mean of at least (1 − tolerance) of "
+            "the best mean, and a low of its own above 1.",
+        ),
         "safest": (
             lambda speeds, tolerance: _safest(speeds),
             "you took the k with the best *low*. A fair rule, but another one: start from the best mean.",
@@ -416,6 +477,13 @@ def _settle_by_difference(speeds, tolerance):
     if speeds[best][1] <= 1:
         return 0
     return min(k for k, (mean, low, _) in speeds.items() if mean >= speeds[best][0] - tolerance and low > 1)
+
+
+def _settle_by_interval(speeds, own):
+    best = max(speeds, key=lambda k: speeds[k][0])
+    if speeds[best][1] <= 1:
+        return 0
+    return min(k for k, (mean, low, _) in speeds.items() if mean >= speeds[best][1] and (low > 1 or not own))
 
 
 def _safest(speeds):

@@ -1,5 +1,7 @@
 """Checks of notebook 09: what right looks like, and every wrong turn we know by name."""
 
+import math
+
 from course_lib.course.checks import exercise
 
 _YIELDS = {1: 1.7, 2: 2.2, 4: 2.8, 8: 3.1}
@@ -162,10 +164,37 @@ def _ranges(best, merge=True, start_at=None, keep_off=True, overlap=0, smaller=F
     return [each for each in found if keep_off or each[2]]
 
 
+def _by_batch(ranges):
+    """k at each batch by a learner's ranges for _MEASURED."""
+    return {batch: k for low, high, k in ranges(dict(_MEASURED)) for batch in range(low, high + 1)}
+
+
+def _bold(ranges):
+    k = _by_batch(ranges)
+    if all(k.get(batch) == 4 for batch in range(3, 8)) and all(k.get(batch) == 2 for batch in range(9, 32)):
+        return ("you gave a batch in between the k of the *smaller* measured one. That is the bold side: at "
+                "31 rows it may be a loss already. Take the larger one's.")
+    return None
+
+
+def _late(ranges):
+    first = ranges({8: 2})[0][0]
+    return (f"your first range begins at {first}: the smaller batches have no k, and the engine refuses "
+            "such a list. The first range begins at 1.") if first == 8 else None
+
+
+def _first_measured(best):
+    found = _ranges(best)
+    return [[min(best), *found[0][1:]], *found[1:]]
+
+
+_MEASURED = {1: 4, 2: 4, 8: 2, 32: 0}
+
+
 @exercise(
     "9.3",
     inputs=[
-        ({1: 4, 2: 4, 8: 2, 32: 0},),
+        (_MEASURED,),
         ({1: 5, 4: 3, 16: 3, 64: 1},),
         ({32: 0, 1: 4, 16: 1, 8: 3},),
         ({8: 2},),
@@ -203,6 +232,10 @@ def _ranges(best, merge=True, start_at=None, keep_off=True, overlap=0, smaller=F
             "the order is from, to, k.",
         ),
     },
+    diagnose={
+        "smaller, not merged": (_bold, lambda best: _ranges(best, merge=False, smaller=True)),
+        "begins late": (_late, _first_measured),
+    },
     raised={"KeyError": "does it look up a batch that was not measured?"},
 )
 def ranges(best):
@@ -221,6 +254,11 @@ def ranges(best):
         "tokens a second": (
             lambda rows, round_seconds, tokens, length: rows * tokens / round_seconds,
             "{got:,.0f} are tokens a second. A request wants {length} of them.",
+        ),
+        "whole rounds": (
+            lambda rows, round_seconds, tokens, length: rows / (math.ceil(length / tokens) * round_seconds),
+            "you rounded a request up to whole rounds. Asked was the mean: {length} ÷ {tokens} rounds, not "
+            "rounded.",
         ),
         "one row": (
             lambda rows, round_seconds, tokens, length: tokens / round_seconds / length,
@@ -278,6 +316,17 @@ def requests_per_second(rows, round_seconds, tokens, length):
                 prefill / (step * tokens - time) if step > time / tokens else None
             ),
             "{got:.1f} is the number of *rounds*. Each of them emits {tokens} tokens.",
+        ),
+        "a round against a step": (
+            lambda prefill, step, time, tokens: prefill / (step - time) if step > time else None,
+            "you compared a whole round with a step, so it never pays. A round emits {tokens} tokens: a "
+            "token takes round_time ÷ tokens.",
+        ),
+        "rounded": (
+            lambda prefill, step, time, tokens: (
+                math.ceil(prefill / (step - time / tokens)) if step > time / tokens else None
+            ),
+            "{got} is rounded up. Right for whole tokens; asked was the number itself, on average.",
         ),
         "a round for a token": (
             lambda prefill, step, time, tokens: prefill / (step - time),

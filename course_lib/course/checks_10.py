@@ -112,9 +112,23 @@ def _alpha(rate, k, first=1):
     return (low + high) / 2
 
 
+def _nearly(answer):
+    """What to say of an α that is right to two digits on every input, and not to four."""
+    far = [(rate, k, answer(rate, k)) for rate, k in _RATES
+           if abs(answer(rate, k) - _alpha(rate, k)) > 1e-4 * _alpha(rate, k)]
+    if far and all(abs(answer(rate, k) - _alpha(rate, k)) < 0.02 for rate, k in _RATES):
+        rate, k, got = far[0]
+        return (f"rate {rate}, k = {k}: {got:.6g} is near, and not exact; expected {_alpha(rate, k):.6g}. "
+                "A grid is too coarse, and a few halvings are too few: go on halving.")
+    return None
+
+
+_RATES = [(0.36, 5), (0.5, 3), (0.28, 9), (0.7, 1)]
+
+
 @exercise(
     "10.3",
-    inputs=[(0.36, 5), (0.5, 3), (0.28, 9), (0.7, 1)],
+    inputs=_RATES,
     right="a rate of {rate} at k = {k} means α = {got:.3f}",
     wrong={
         "the rate": (
@@ -141,6 +155,11 @@ def _alpha(rate, k, first=1):
         "upper end": (
             lambda rate, k: 1.0,
             "your interval never moves down. Is the sum at the middle too large? Then α lies below it."),
+    },
+    diagnose={
+        "too coarse": (
+            _nearly,
+            lambda rate, k: round(_alpha(rate, k), 3)),
     },
     rtol=1e-4,
 )
@@ -201,6 +220,15 @@ def _which(length, rate, k, prefix=lambda n, k: (n - 1) / k, share=lambda n, k: 
             lambda length, rate, k: _which(length, rate, k, near=1e-9),
             "length {length}, rate {rate}, k = {k}: you found {got}. Both are rounded to two digits: allow a "
             "difference of 0.01."),
+        "equal": (
+            lambda length, rate, k: _which(length, rate, k, near=0),
+            "length {length}, rate {rate}, k = {k}: you found {got}, for you compare with ==. Both "
+            "numbers were rounded: let a difference of 0.01 pass."),
+        "rounded, then equal": (
+            lambda length, rate, k: _which(length, rate, k, prefix=lambda n, k: round((n - 1) / k, 2),
+                                           share=lambda n, k: round(n / (k + 1), 2), near=0),
+            "length {length}, rate {rate}, k = {k}: rounding your own number is not enough, since `length` "
+            "was rounded, too. Let a difference of 0.01 pass."),
         "bonus kept": (
             lambda length, rate, k: _which(length, rate, k, prefix=lambda n, k: n / k),
             "your prefix rate is length ÷ k. One of the `length` tokens is the target's own."),
@@ -234,6 +262,10 @@ _TEXTS = [
     ("a b".split(), "a b c".split(), [0, 0, 0]),
     ("a b c".split(), "q b c".split(), [0.1, 0, 0]),
     ("a b c".split(), "a b z".split(), [4.0, 4.0, 0.05]),
+    ("a x y".split(), "a z".split(), [0, 0.02, 5.0]),  # they part before one of them ends
+    ("a z".split(), "a x y".split(), [0, 0.02]),
+    ("a b c".split(), "a x c".split(), [0, 0.3, 0], 0.5),  # another tie
+    ("a b c".split(), "a x c".split(), [0, 0.07, 0], 0.05),
 ]
 
 
@@ -255,20 +287,29 @@ def _verdict(ours, theirs, margins, tie=0.1, at_tie=True, lengths=True, every=Fa
             "{theirs} instead of {ours}: you call every difference an error. Ask for the margin where they "
             "part."),
         "all places": (
-            lambda ours, theirs, margins, tie=0.1: _verdict(ours, theirs, margins, every=True),
+            lambda ours, theirs, margins, tie=0.1: _verdict(ours, theirs, margins, tie, every=True),
             "you looked behind the first difference. There the two continue different texts, and margins "
             "mean nothing."),
         "length": (
-            lambda ours, theirs, margins, tie=0.1: _verdict(ours, theirs, margins, lengths=False),
+            lambda ours, theirs, margins, tie=0.1: _verdict(ours, theirs, margins, tie, lengths=False),
             "{ours} and {theirs}: one ends early, and you found no difference."),
         "below": (
-            lambda ours, theirs, margins, tie=0.1: _verdict(ours, theirs, margins, at_tie=False),
+            lambda ours, theirs, margins, tie=0.1: _verdict(ours, theirs, margins, tie, at_tie=False),
             "a margin of exactly `tie` is a near-tie: at *most* that much."),
+        "tie not used": (
+            lambda ours, theirs, margins, tie=0.1: _verdict(ours, theirs, margins),
+            "right while `tie` is 0.1. Compare the margin with `tie`, not with a number of your own."),
+        "lengths first": (
+            lambda ours, theirs, margins, tie=0.1: "different" if len(ours) != len(theirs)
+            else _verdict(ours, theirs, margins, tie),
+            "{theirs} instead of {ours}: you asked for the lengths first. Texts that part at a near-tie "
+            "seldom end together. Look for the first difference; only where there is none do the lengths "
+            "decide."),
         "everything is a tie": (
             lambda ours, theirs, margins, tie=0.1: _verdict(ours, theirs, margins, tie=np.inf),
             "{theirs} instead of {ours}: the margin there is far above the tie, and you let it pass."),
         "first margin": (
-            lambda ours, theirs, margins, tie=0.1: _verdict(ours, theirs, [margins[0]] * len(margins)),
+            lambda ours, theirs, margins, tie=0.1: _verdict(ours, theirs, [margins[0]] * len(margins), tie),
             "you asked for the margin at the first token. Ask where the texts part."),
     },
     raised={"IndexError": "one list may be shorter than the other: compare as far as both go."},

@@ -85,6 +85,10 @@ def _at_four(alpha, c):
             lambda alpha, c, dearer: 1.0 if math.isnan(found := _needed(alpha, c, dearer)) else found,
             "with α = {alpha} at c = {c} no draft at c = {dearer} can keep up, not even one that is always "
             "right. Return math.nan there, not 1."),
+        "None": (
+            lambda alpha, c, dearer: None if math.isnan(found := _needed(alpha, c, dearer)) else found,
+            "with α = {alpha} at c = {c} no draft at c = {dearer} can keep up. Return the number `math.nan` "
+            "there, so that a table of the results stays a table of numbers."),
     },
     raised={"ValueError": "where `brentq` finds no change of sign, α = 1 is too little: return math.nan."},
 )

@@ -19,6 +19,14 @@ def _lines(text, mark=True, ends=True, blank=True, repeated=True):
     return list(dict.fromkeys(lines)) if repeated else lines
 
 
+def _padded(answer):
+    """What to say of a list in which a prompt begins or ends with white space."""
+    padded = [line for (text,) in _FILES for line in answer(text) if line != line.strip()]
+    return padded and (
+        f"you kept {padded[0]!r}. White space at either end of a line does not count: strip each line "
+        "before you look for repeats.")
+
+
 @exercise(
     "12.1",
     inputs=_FILES,
@@ -47,6 +55,11 @@ def _lines(text, mark=True, ends=True, blank=True, repeated=True):
             "those are all the lines. Look at the first, at the blank one and at the last: which of them "
             "count?",
         ),
+        "return kept": (
+            lambda text: list(dict.fromkeys(filter(None, text.removeprefix("\ufeff").split("\n")))),
+            'your lines still end with "\\r", and a line of nothing but "\\r" looks as if it held something. '
+            "Strip each line, then see what is left.",
+        ),
         "sorted": (
             lambda text: sorted(set(_lines(text))),
             "the right prompts, sorted. Keep the order of the file, so that line numbers can be found again.",
@@ -58,6 +71,13 @@ def _lines(text, mark=True, ends=True, blank=True, repeated=True):
             "it is.",
         ),
     },
+    diagnose={
+        "white space kept": (
+            lambda answer: _padded(answer),
+            lambda text: list(dict.fromkeys(
+                line for line in text.removeprefix("\ufeff").splitlines() if line.strip())),
+        ),
+    },
 )
 def usable(text):
     return _lines(text)
@@ -65,8 +85,8 @@ def usable(text):
 
 @exercise(
     "12.2",
-    # No quotient here is close to a whole number, so that rounding errors decide nothing.
-    inputs=[(8, 0.2, 0.06), (12, 0.13, 0.05), (20, 0.31, 0.1), (10, 0.1, 0.3)],
+    # No quotient here is close to a whole number, so that rounding errors decide nothing; the last is exact.
+    inputs=[(8, 0.2, 0.06), (12, 0.13, 0.05), (20, 0.31, 0.1), (10, 0.1, 0.3), (8, 0.5, 0.25)],
     right="from ± {half_width} with {pilot} prompts to ± {wished:.3f}: {got} prompts",
     wrong={
         "no square": (
@@ -78,6 +98,11 @@ def usable(text):
         "rounded down": (
             lambda pilot, half_width, wished: int(pilot * (half_width / wished) ** 2),
             "you rounded down, to {got}: that is just too few. Round up.",
+        ),
+        "one added": (
+            lambda pilot, half_width, wished: int(pilot * (half_width / wished) ** 2) + 1,
+            "from ± {half_width} with {pilot} prompts to ± {wished}: {got} is one too many. Where the "
+            "product is a whole number, it suffices.",
         ),
         "rounded": (
             lambda pilot, half_width, wished: round(pilot * (half_width / wished) ** 2),
@@ -122,11 +147,13 @@ def _row(k, tokens, predicted, half):
 
 
 _TABLES = [
-    ([_row(1, 1.5, 1.15, 0.1), _row(4, 2.2, 1.22, 0.05), _row(2, 1.8, 1.3, 0.2), _row(8, 2.4, 0.9, 0.2)],),
+    ([_row(3, 2.0, 1.25, 0.2), _row(1, 1.5, 1.15, 0.1), _row(4, 2.2, 1.22, 0.05), _row(2, 1.8, 1.3, 0.2),
+      _row(8, 2.4, 0.9, 0.2)],),
     ([_row(2, 1.6, 1.08, 0.2), _row(1, 1.4, 1.06, 0.1), _row(4, 1.7, 1.02, 0.1)],),  # the mean is above 1
     ([_row(1, 1.3, 1.05, 0.01), _row(2, 1.4, 1.1, 0.2)],),  # only a lesser k is safe
     ([_row(1, 1.2, 0.9, 0.05), _row(2, 1.25, 0.8, 0.05)],),
     ([_row(1, 1.6, 1.4, None), _row(2, 1.8, 1.5, None)],),  # one prompt
+    ([_row(1, 1.5, 1.2, 0.25), _row(2, 1.6, 1.25, 0.25)],),  # a lower end of exactly 1
 ]
 
 
@@ -182,6 +209,15 @@ def _most(rows, by, low):
             "you first left out what is not safe and took the best of the rest. With six k to look at, "
             "one or the "
             "other seems safe by luck. Pick first, then ask once.",
+        ),
+        "exactly 1": (
+            lambda rows: (lambda row: row["k"] if (row["predicted_low"] or 0) >= 1 else 0)(
+                max(rows, key=lambda row: row["predicted"])),
+            "a lower end of exactly 1 is not *above* 1: off.",
+        ),
+        "first row": (
+            lambda rows: rows[0]["k"] if (rows[0]["predicted_low"] or 0) > 1 else 0,
+            "you look at the first row only. The rows are in no order: find the one that predicts the most.",
         ),
         "smallest safe": (
             lambda rows: min((row["k"] for row in rows if (row["predicted_low"] or 0) > 1), default=0),

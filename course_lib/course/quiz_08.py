@@ -4,16 +4,20 @@ from course_lib.course.quiz import question
 
 question(
     "8.a",
-    "You time the draft alone and the target alone, add up, and predict 1.17×. In production it is 0.87×. "
-    "What is the likeliest reason?",
+    "You time a draft step alone and a target step of every width alone, add up, and predict 1.12×. Real "
+    "requests have the acceptance and the widths that you assumed, and the clock says 1.05×. What is the "
+    "likeliest reason?",
     right=(
         "A round holds more than these forwards, and its forwards may be slower than alone",
         "Drawing, judging, rollback and waiting lie between them, and each model may find its weights pushed "
-        "out of the caches by the other. Time whole rounds inside the decoder.",
+        "out of the processor's fast memory by the other. Time whole rounds inside the decoder.",
     ),
     wrong=[
-        ("The draft accepts less in production", "It may, but the prediction was wrong by costs alone here."),
-        ("The target is slower when it verifies", "The width was timed. What was not timed is the problem."),
+        ("The draft accepts less in production", "Often so, but here acceptance is as you assumed."),
+        (
+            "A wide target step is slower than a narrow one",
+            "It is, and you timed every width: that is in the 1.12.",
+        ),
         ("Speculative decoding has a bug", "Perhaps. First price a round as the decoder runs it."),
     ],
 )
@@ -30,7 +34,7 @@ question(
         ("The fall is real, the intervals show it", "They show how prompts differ. All drifted alike."),
         ("More prompts will settle it", "They make the intervals narrower, around the same wrong curve."),
         (
-            "Run it a second time in the same order",
+            "The fall, as soon as a second run in the same order shows it again",
             "The machine warms up the second time, too. The mistake repeats itself.",
         ),
     ],

@@ -65,7 +65,8 @@ question(
     "A roofline says 1.10 times for k = 2 at your load. What do you do?",
     right=(
         "Measure: a bound's quotient may err to either side",
-        "The real draft step is dearer than its bytes, so 1.10 may well be a loss.",
+        "A real draft step usually exceeds its bound by more than a target step does, so 1.10 may well be a "
+        "loss.",
     ),
     wrong=[
         ("Speculate: a roofline is a lower bound", "Its times are. A quotient of bounds is none."),

@@ -91,7 +91,10 @@ question(
     ),
     wrong=[
         ("The bonus token is counted twice", "It is in there once, as it should be."),
-        ("The wider verify eats the gain", "Hardly all of it, at a small batch, and few steps had it."),
+        (
+            "The wider verify eats the gain",
+            "It may cost something. But few steps drafted at all, so there was little gain to eat.",
+        ),
         ("The counters run since the start", "That would mix times, not hide the plain steps."),
     ],
 )

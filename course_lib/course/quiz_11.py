@@ -21,8 +21,8 @@ question(
 )
 question(
     "11.b",
-    "After an hour more of training, KL(p‖q) on held-back text went up a little, and Σ min(p, q) went up, "
-    "too. Is the draft better or worse?",
+    "Target and draft sample at temperature 1. After an hour more of training, KL(p‖q) on held-back text "
+    "went up a little, and Σ min(p, q) went up, too. Is the draft better or worse?",
     right=(
         "Better: a draft is accepted with chance Σ min(p, q), and nothing else about q counts",
         "KL charges a high price for tokens that q thinks nearly impossible. The accept test charges at most "

@@ -107,7 +107,7 @@ TRACKS = {
         Part("08", ("The wall clock", "Choose k"), ("8.6",)),
         Pause(15),
         Part("09", ("Six loads on one machine", "The same draft, more rows", "The k table"), ("9.1",)),
-        Part("10", ("By hand", "By code", "The sweep of a real engine"), ("10.1", "10.2")),
+        Part("10", ("By hand", "The sweep of a real engine"), ("10.1", "10.2")),
         Part("11", ("What an α is worth", "Watch α rise", "Which draft for which route?"), ()),
         Pause(15),
         Part("12", ("The file", "How many prompts are enough?", "Decide", "The report"), ("12.2", "12.3")),

@@ -24,6 +24,8 @@ ROWS = {
     "alpha": "alpha, if all drafts were accepted alike",
     "tokens_per_step": "tokens per target step, drafted or not",
 }
+# PromQL cannot solve for the ledger's alpha: its expression is another estimate of it, and is named so.
+EXPRESSIONS = {"alpha": "alpha (accepted / judged)"}
 
 
 def read(source: str, since: str | None = None, k: int | None = None,
@@ -99,10 +101,12 @@ def show(one: Acceptance, best: list[dict] | None = None, console: Console | Non
     parts = [table]
     if expressions := promql(one):
         parts.append(Text("\nPromQL, over five minutes", style="bold"))
-    width = max(map(len, expressions), default=0)
+    lines = {EXPRESSIONS.get(name, name): expression for name, expression in expressions.items()
+             if getattr(one, name) is not None}
+    width = max(map(len, lines), default=0)
     # As plain lines, not in the table: an expression that is folded cannot be pasted.
     parts += [Text(f"  {name:{width}}  {expression}", no_wrap=True, overflow="ignore")
-              for name, expression in expressions.items() if getattr(one, name) is not None]
+              for name, expression in lines.items()]
     parts += [Text(f"{'' if i else chr(10)}note: {note}", style="dim") for i, note in enumerate(one.notes)]
     parts += [Text(f"\nwarning: {warning}", style="yellow") for warning in one.warnings]
     if best:

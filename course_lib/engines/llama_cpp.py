@@ -6,7 +6,7 @@ Its drafts end early (low confidence, end of the text), so drafted is often belo
 
 import re
 
-from course_lib.engines.reading import Reading, agree, pool
+from course_lib.engines.reading import SINCE_THE_START, Reading, agree, pool
 from course_lib.engines.text import Scrape, draft_counters, number
 from course_lib.engines.vllm import field, rounds_from_length
 
@@ -43,7 +43,7 @@ def read_scrape(scrape: Scrape, k: int | None) -> list[Reading]:
     return [Reading(
         ENGINE, "metrics", model, cumulative=True, **draft_counters(scrape, _S, model, k),
         generated=scrape.total("llamacpp:tokens_predicted", model),
-        notes=("Counts since the server started: for now, take two scrapes.",))
+        notes=(SINCE_THE_START,))
         for model in scrape.models("llamacpp:spec_decode")]
 
 
@@ -88,8 +88,8 @@ def _statistics(lines: list[str], k: int | None) -> list[Reading]:
             ENGINE, "log", name, cumulative=True, rounds=rounds, drafted=drafted, accepted=accepted,
             k=agree(k, len(rates) or None, "the list of positions"),
             positions=tuple(rate * rounds for rate in rates) or None,
-            notes=("Over the server's life, of one drafter. #acc drafts / #gen drafts is the chance that the "
-                   "first token is accepted, not a token rate.",),
+            notes=(SINCE_THE_START, "Of one drafter. #acc drafts / #gen drafts is the chance that the first "
+                   "token is accepted, not a token rate."),
             reported={"tokens_per_round": "#mean acc len", "per_position": "#acc rate/pos",
                       "rounds": "#gen drafts", "drafted": "#gen tokens", "accepted": "#acc tokens"})
     return list(last.values())

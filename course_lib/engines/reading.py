@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 LONGEST_DRAFT = 1000
 COUNTS = ("rounds", "drafted", "accepted", "judged", "emitted", "generated")
 _LARGEST_COUNT = 1e18
+SINCE_THE_START = "Counts since the engine started: for now, take two scrapes."
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ def difference(later: Reading, earlier: Reading) -> Reading:
     if later.created and earlier.created and later.created != earlier.created:
         back.append("the counters have a new date of creation")
     # The gauges speak of a moment, not of the interval.
-    later = replace(later, tokens_per_round=None, prefix_rate=None, cumulative=False, k=later.k or earlier.k)
+    later = replace(later, tokens_per_round=None, prefix_rate=None, cumulative=False, k=later.k or earlier.k,
+                    notes=tuple(note for note in later.notes if note != SINCE_THE_START))
     if back:
         reset = (f"the engine restarted between the scrapes ({back[0]}): these are the counts since then, "
                  "and what it counted before is lost.")

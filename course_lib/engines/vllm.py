@@ -9,7 +9,7 @@ import math
 import re
 from dataclasses import replace
 
-from course_lib.engines.reading import Reading, agree, pool
+from course_lib.engines.reading import SINCE_THE_START, Reading, agree, pool
 from course_lib.engines.text import Scrape, draft_counters, number, numbers
 
 ENGINE = "vLLM V1"
@@ -78,7 +78,7 @@ def _v1(scrape: Scrape, model: str | None, k: int | None) -> Reading:
     return Reading(
         ENGINE, "metrics", model, cumulative=True, **draft_counters(scrape, _S, model, k),
         generated=scrape.total("vllm:generation_tokens", model), created=scrape.created(f"{_S}drafts", model),
-        notes=("Counts since the engine started: for now, take two scrapes.",))
+        notes=(SINCE_THE_START,))
 
 
 def _v0(scrape: Scrape, model: str | None, k: int | None) -> Reading:

@@ -6,7 +6,7 @@
 # - **You will learn:** why nobody can tell you *the* α of a draft, why α may rise or fall with temperature,
 #   what a draft may do at its own temperature, and why a falling dashboard need not mean a worse draft.
 # - **You need:** notebooks 03 (costs), 04 (α and its intervals) and 05 (replay). No GPU.
-# - **Minutes:** 75
+# - **Minutes:** 80
 
 # %% [markdown]
 # "Our draft has α = 0.72." With what traffic? At which temperature? Does it sample, or does it propose its
@@ -52,18 +52,25 @@ banner("recorded", pair=meta["pair"], machine=meta["machine"], date=meta["date"]
        others="same command, another --temperature or --top-p")
 
 sums = pd.concat({
-    name: trace.rows.astype({"accept": float, "match": float, "entropy": float}).groupby(["route", "prompt"], sort=False).agg(
-        tokens=("t", "size"), accept=("accept", "sum"), match=("match", "sum"), entropy=("entropy", "sum"))
+    name: trace.rows.astype({"accept": float, "match": float}).groupby(["route", "prompt"], sort=False).agg(
+        tokens=("t", "size"), accept=("accept", "sum"), match=("match", "sum"))
     for name, trace in traces.items()}, names=["setting"])
 sums.groupby(["setting", "route"], sort=False).tokens.agg(prompts="size", tokens="sum").unstack("route")
 
 # %% [markdown]
+# At temperatures 0 and 1 there are more prompts than elsewhere, and more prompts are other prompts: some easier, some
+# harder. So where we compare settings, we use the prompts that *all* of them have.
+#
 # From here on a prompt is one line of sums, because the prompt is the unit (notebook 04):
 
 # %%
-def alpha(setting, route, draft="accept"):
-    """α of a route under one setting, with its 95 % interval over prompts."""
+shared = {route: sorted(set.intersection(*(set(sums.loc[setting].loc[route].index) for setting in traces))) for route in ROUTES}
+
+
+def alpha(setting, route, draft="accept", only=None):
+    """α of a route under one setting, with its 95 % interval over prompts (all it has, or `only` these)."""
     prompts = sums.loc[setting].loc[route]
+    prompts = prompts if only is None else prompts.loc[only]
     return ratio_interval(prompts[draft], prompts.tokens)
 
 
@@ -225,16 +232,17 @@ for name, p, q in (("q equals p", [0.4, 0.3, 0.3], [0.4, 0.3, 0.3]), ("q has the
 # %% [markdown]
 # ## Temperature, measured
 #
-# Six temperatures, three routes, two drafts.
+# Six temperatures, three routes, two drafts, the shared prompts.
 
 # %%
-banner("recorded", pair=meta["pair"], machine=meta["machine"], date=meta["date"][:10], command=meta["command"])
+banner("recorded", pair=meta["pair"], machine=meta["machine"], date=meta["date"][:10], command=meta["command"],
+       others="same command, another --temperature", prompts=", ".join(f"{len(ids)} {route}" for route, ids in shared.items()))
 drafts = {"samples from q": "accept", "greedy": "match"}
 figure, panels = plt.subplots(1, 3, figsize=(10.5, 4.2), sharey=True)
 notes = []
 for axes, route in zip(panels, ROUTES, strict=True):
     for (name, column), shift, look in zip(drafts.items(), (-0.012, 0.012), ("o-", "s--"), strict=True):
-        found = [alpha(setting, route, column) for setting in TEMPERATURES]
+        found = [alpha(setting, route, column, shared[route]) for setting in TEMPERATURES]
         axes.errorbar(np.array(list(TEMPERATURES.values())) + shift, [i.mean for i in found], [i.half_width for i in found],
                       fmt=look, capsize=3, label=name)
         notes.append(f"{route}, {name}: " + ", ".join(f"{i.mean:.2f}" for i in found))
@@ -243,7 +251,7 @@ for axes, route in zip(panels, ROUTES, strict=True):
 panels[0].set_ylabel("α")
 panels[0].legend(fontsize=11)
 show(figure, f"""α against temperature 0, 0.3, 0.6, 0.8, 1 and 1.2 in three panels, for a draft that samples and a greedy one,
-    with 95 % intervals over prompts. {"; ".join(notes)}.""")
+    with 95 % intervals over the prompts that all temperatures share. {"; ".join(notes)}.""")
 
 # %% [markdown]
 # At temperature 0 the two drafts are one and the same, so both lines must start at the same point. That is a
@@ -254,10 +262,10 @@ zero = traces["t0"].rows
 print("at temperature 0, accept equals match in every row:", bool((zero.accept == zero.match).all()))
 for name, column in drafts.items():
     for route in ROUTES:
-        means = {T: alpha(setting, route, column).mean for setting, T in TEMPERATURES.items()}
+        means = {T: alpha(setting, route, column, shared[route]).mean for setting, T in TEMPERATURES.items()}
         steps = np.diff(list(means.values()))
         course = "rises all the way" if (steps > 0).all() else "falls all the way" if (steps < 0).all() else "goes up and down"
-        print(f"{route:5} {name:15} {course}: {means[0]:.2f} at 0, {means[1.2]:.2f} at 1.2; lowest at {min(means, key=means.get)}, highest at {max(means, key=means.get)}")
+        print(f"{route:5} {name:15} {course}: {means[0]:.2f} at 0, {means[1.2]:.2f} at 1.2; lowest at {min(means, key=means.get):g}, highest at {max(means, key=means.get):g}")
 
 # %% [markdown]
 # Look at the bars before you make a story of a wiggle. Where they overlap, is the difference more than noise?
@@ -269,7 +277,7 @@ for name, column in drafts.items():
 # prompts**, and a prompt that is easy at 0.6 may well be easy at 1. So we take the difference *prompt by
 # prompt*, and what they have in common drops out.
 #
-# **Exercise 7.3** · medium · 8 minutes. `cold` and `hot` are dictionaries from prompt id to that prompt's α.
+# **Exercise 7.3** · easy · 8 minutes. `cold` and `hot` are dictionaries from prompt id to that prompt's α.
 # Some prompts are in one of them only. Return the interval of hot minus cold over the prompts in both.
 # (`mean_interval(values)` is imported; it returns an `Interval`.)
 
@@ -288,7 +296,8 @@ check(paired)
 # - Then `mean_interval` of these differences. A prompt that one side lacks has no difference.
 
 # %% [markdown]
-# `ratio_difference` does the same for pooled rates. Against temperature 1, where a server stands by default:
+# `ratio_difference` does the same for pooled rates. Against temperature 1, where a server stands by default, over all
+# prompts that the two have in common (for T = 0 these are more than in the figure):
 
 # %%
 def difference(route, first, second, draft="accept", other=None):
@@ -311,7 +320,9 @@ pd.DataFrame({f"T = {T:g}": {route: marked(difference(route, setting, "t1")) for
 rows = []
 for route in ROUTES:
     both = sums.loc["t0.6"].loc[route].merge(sums.loc["t1"].loc[route], on="prompt", suffixes=("_one", "_two"))
-    one, two = both.accept_one / both.tokens_one, both.accept_two / both.tokens_two
+    # What a pooled α is made of: each prompt's accepted tokens beyond the average, so that long answers count more.
+    one = both.accept_one - both.tokens_one * both.accept_one.sum() / both.tokens_one.sum()
+    two = both.accept_two - both.tokens_two * both.accept_two.sum() / both.tokens_two.sum()
     apart = np.hypot(ratio_interval(both.accept_one, both.tokens_one).half_width,
                      ratio_interval(both.accept_two, both.tokens_two).half_width)
     rows.append({"route": route, "prompts": len(both), "correlation over prompts": np.corrcoef(one, two)[0, 1],
@@ -322,8 +333,9 @@ pd.DataFrame(rows).set_index("route").round(3)
 # A star means: 0 is outside. There are fifteen such tests in the first table; if nothing were going on, about
 # one star would still appear. One star alone is no finding.
 #
-# The second table says what pairing bought. Where the correlation is high the paired interval is narrower.
-# Where it is near 0, pairing buys nothing (and costs nothing either).
+# The second table says what pairing bought at T = 0.6. The correlation says how much the two sides have in common, prompt
+# by prompt: with 0 pairing buys nothing (and costs nothing either), with 0.75 it halves the interval, and the 0.1 to 0.2
+# here make it a little narrower.
 
 # %% [markdown]
 # ## Greedy or sampling?
@@ -377,21 +389,29 @@ rows = []
 for name in bins:
     prompts = places[places.bin == name].groupby(["route", "prompt"])[["accept", "match"]].agg(["sum", "size"])
     rows.append({"places": name, "share": (places.bin == name).mean(),
-                 **{draft: f"{ratio_interval(prompts[column, 'sum'], prompts[column, 'size']):.3f}" for draft, column in drafts.items()}})
+                 **{draft: f"{ratio_interval(prompts[column, 'sum'], prompts[column, 'size']):.3f}" for draft, column in drafts.items()},
+                 "greedy minus sampling": marked(ratio_difference(prompts["match"].T.to_numpy(), prompts["accept"].T.to_numpy()))})
 pd.DataFrame(rows).set_index("places").round(2)
 
 # %% [markdown]
-# A greedy draft proposes one token, and that token is kept with its p. Where the target is open, no token has
-# a large p. So a greedy draft *cannot* do well in open places, however good it is.
+# In *sure* places greedy may even lead. That is the second toy from above: q has the right favourite and is a little too
+# flat.
+#
+# In open places it is the other way round. A greedy draft proposes one token, and that token is kept with its p. Where
+# the target is open, hardly any token has a large p. So a greedy draft can hardly do well there, however good it is.
 #
 # A sampling draft has no such ceiling: two wide laws may still be the same law. How near to that this draft
 # comes, the column says.
 #
-# And heat opens places. The share of open ones:
+# And heat opens places. The share of open ones (at 0 none is, by definition: the law at temperature 0 is one token):
 
 # %%
-pd.DataFrame({f"T = {T:g}": binned(traces[setting]).groupby("route", sort=False).bin.agg(lambda bin: (bin == "open").mean())
-              for setting, T in TEMPERATURES.items()}).round(2)
+everywhere = [prompt for prompts in shared.values() for prompt in prompts]
+opened = {}
+for setting, T in TEMPERATURES.items():
+    places_there = binned(traces[setting]).query("prompt in @everywhere")
+    opened[f"T = {T:g}"] = (places_there.bin == "open").groupby(places_there.route, sort=False).mean()
+pd.DataFrame(opened).round(2)
 
 # %% [markdown]
 # Do the routes differ only because one has more open places than another? Give each route its own rates but
@@ -422,15 +442,15 @@ for name, p, q in (("tails differ", [0.6, 0.32, 0.07, 0.01], [0.6, 0.32, 0.01, 0
 
 # %% [markdown]
 # In the first the quarrel was about the tail, and cutting it ends the quarrel. In the second p gets narrower
-# and q does not, so more of the drafts fall where p is now 0. On the real pair:
+# and q does not, so more of the drafts fall where p is now 0. On the real pair, with the shared prompts:
 
 # %%
 banner("recorded", pair=meta["pair"], machine=meta["machine"], date=traces["t1-p0.9"].meta["date"][:10], command=traces["t1-p0.9"].meta["command"])
 rows = []
 for name, column in drafts.items():
     for route in ROUTES:
-        rows.append({"draft": name, "route": route, "top-p 1": f"{alpha('t1', route, column):.3f}",
-                     "top-p 0.9": f"{alpha('t1-p0.9', route, column):.3f}", "difference, paired": marked(difference(route, "t1-p0.9", "t1", column))})
+        rows.append({"draft": name, "route": route, "top-p 1": f"{alpha('t1', route, column, shared[route]):.3f}",
+                     "top-p 0.9": f"{alpha('t1-p0.9', route, column, shared[route]):.3f}", "difference, paired": marked(difference(route, "t1-p0.9", "t1", column))})
 pd.DataFrame(rows).set_index(["draft", "route"])
 
 # %% [markdown]
@@ -473,7 +493,7 @@ show(figure, f"""α against the draft's own temperature from 0.05 to 3, the targ
 # But is the text still the target's? The proof (notebook 01) asks for one thing: the q in min(1, p/q) must be
 # the law **the draft was really drawn from**.
 #
-# **Exercise 7.4** · hard · 10 minutes. One place. The draft is drawn from `drawn`, but the verifier
+# **Exercise 7.4** · medium · 10 minutes. One place. The draft is drawn from `drawn`, but the verifier
 # *believes* it came from `believed`: it accepts with min(1, p/believed), and after a rejection it draws from
 # max(p − believed, 0), normalised. Return the law of the token that is emitted. (Arrays; believed is positive
 # everywhere. If p − believed is nowhere positive, the replacement is drawn from p.)
@@ -541,13 +561,17 @@ pd.DataFrame(rows).set_index("draft").round(3)
 # draft reads 0.15 times as many weights as its 8B target, so at small batch a draft step costs about as much:
 # 0.1 to 0.2. (Published for EAGLE heads: 0.125 under a 70B target, 0.375 under an 8B one, arXiv 2601.11580.)
 # Change the numbers and run again.
+#
+# - **cheap**: small batch, tiny draft. A draft step costs 0.1, a further token to verify next to nothing.
+# - **usual**: a draft step costs 0.2, a further token 0.02.
+# - **busy**: many requests at once. The same draft step, but a further token costs 0.12.
 
 # %%
-banner("simulated", prices="assumed, in target steps", yields="from the recordings named above")
+banner("computed", prices="assumed, in target steps", yields="from the recordings named above")
 prices = {
-    "cheap": RoundCosts(t_draft=0.10, t_verify={1: 1.0, 9: 1.04}, overhead=0.02),  # small batch, tiny draft
+    "cheap": RoundCosts(t_draft=0.10, t_verify={1: 1.0, 9: 1.04}, overhead=0.02),
     "usual": RoundCosts(t_draft=0.20, t_verify={1: 1.0, 9: 1.16}, overhead=0.05),
-    "busy": RoundCosts(t_draft=0.20, t_verify={1: 1.0, 9: 1.96}, overhead=0.05),  # width is no longer free
+    "busy": RoundCosts(t_draft=0.20, t_verify={1: 1.0, 9: 1.96}, overhead=0.05),
 }
 try:
     recorded = CostTable.load(recording("costs-cpu.json"))
@@ -622,8 +646,8 @@ for name in ("cheap", "usual", "busy"):
 pd.DataFrame(rows).T.rename_axis(["prices", "domain"])
 
 # %% [markdown]
-# The domains in the middle lose next to nothing; the ends pay, up to 6 %. Nobody sees it on a dashboard,
-# because the mean looks fine.
+# A domain whose own k is the k for all loses nothing. The ends pay most, up to 6 %, where their own k is far from it.
+# Nobody sees it on a dashboard, because the mean looks fine.
 
 # %% [markdown]
 # ### Is the gain real?
@@ -749,16 +773,17 @@ for axes, T in zip(panels, (0, 1), strict=True):
         swept = [at_price(stream, price)[1] for price in per_token]
         low, high = np.array([i.low for i in swept]), np.array([i.high for i in swept])
         (line,) = axes.plot(per_token, [i.mean for i in swept], markevery=20, label=route)
-        axes.fill_between(per_token, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        axes.fill_between(per_token, low, high, color=line.get_color(), alpha=0.25, linewidth=0)
         limits[stream] = float(per_token[np.argmax(low <= 1)]) if (low <= 1).any() else 0.8
         axes.plot(limits[stream], 1, marker="x", markersize=12, markeredgewidth=3, color=line.get_color(), linestyle="none", zorder=5)
         notes.append(f"{stream}: {swept[0].mean:.2f} at 0, {swept[40].mean:.2f} at 0.2, off from {limits[stream]:.3f}")
     axes.axhline(1, color="black", linewidth=1, linestyle="-", marker="")
     axes.set(xlabel="price of a drafted token, target steps", title=f"temperature {T}", ylim=(0.6, None))
 panels[0].set_ylabel("speedup at the best k")
-panels[0].legend(title="× off from here", fontsize=12)
+panels[0].legend(title="band: 95 %\n× off from here", fontsize=12, title_fontsize=12)
 show(figure, f"""Speedup at the best k against the price of a drafted token from 0 to 0.8 target steps, with 95 % bands over prompts, for
     six streams in two panels. {"; ".join(notes)}. A cross marks where the lower end of a stream's interval falls to 1.""")
+print("off from a price of " + ", ".join(f"{limit:.3f} ({stream})" for stream, limit in limits.items()))
 
 # %% [markdown]
 # Left of its cross a stream speculates, right of it it is off. Between the first cross and the last, some
@@ -776,7 +801,8 @@ for stream in rounds:
 # %% [markdown]
 # An "off" is not a verdict on the draft. It says that at this price and with these prompts the gain is not
 # shown. The answer may be to measure more. How many prompts? The half-width shrinks with the square root of
-# their number:
+# their number, so there is a number at which the lower end would just stand at 1, if the mean stays. (With so many it is
+# an even chance that it does. With twice as many it is about four in five.)
 
 # %%
 for stream in rounds:
@@ -784,7 +810,7 @@ for stream in rounds:
     have, edge = len(tokens[stream]), abs(speedup.mean - 1)
     need = np.ceil(have * (speedup.half_width / max(edge, 1e-4)) ** 2)
     print(f"{stream:12} is {speedup.mean - 1:+.3f} from break-even: "
-          + (f"the {have} prompts suffice" if need <= have else f"about {need:,.0f} prompts instead of {have} would tell, if the mean stays"))
+          + (f"the {have} prompts suffice" if need <= have else f"about {need:,.0f} prompts instead of {have} would just tell"))
 
 # %% [markdown]
 # ### Why not the mean?
@@ -833,6 +859,9 @@ print(pd.DataFrame({"α, both days": own, **{f"share {day}": mix for day, mix in
 print(f"the dashboard shows {board['yesterday']:.3f} yesterday and {board['today']:.3f} today: {board['today'] - board['yesterday']:+.3f}")
 
 # %% [markdown]
+# (Our dashboard weighs α by tokens. One that divides accepted drafts by judged ones weighs by those. The argument is
+# the same.)
+#
 # The whole change is the mix. A dashboard with one line cannot tell that from a broken draft; one line a
 # stream can.
 #
@@ -875,6 +904,9 @@ check(dashboard, "dashboard")
 # %% [markdown]
 # And the k? We set the one k for yesterday's mix. Then the mix slides, from all easy to all hard, at the
 # price in the middle of the crosses above. Beside it: a k for each stream, off where the rule says so.
+#
+# (The middle stream is left out of the picture. Of the two others the hard one had 0.15 of 0.75 yesterday, a share of
+# 0.20, and has 0.70 of 0.80 today, 0.875. That is where the two days stand.)
 
 # %%
 round_costs = 1.05 + middle * np.arange(MAX_K + 1)
@@ -899,8 +931,8 @@ figure, axes = plt.subplots(figsize=(7, 4))
 axes.plot(hard_share, routed, markevery=4, label=f"by stream: {easy}: {k_names[easy]}; {hard}: {k_names[hard]}")
 axes.plot(hard_share, fixed, markevery=4, label=f"one k, set for yesterday: {f'k = {k_yesterday}' if k_yesterday else 'off'}")
 axes.axhline(1, color="black", linewidth=1, linestyle="-", marker="")
-axes.axvline(0.15 / 0.75, ymax=0.75, color="0.5", linewidth=1, linestyle=":", marker="")  # yesterday's and today's shares of
-axes.axvline(0.70 / 0.80, ymax=0.75, color="0.5", linewidth=1, linestyle=":", marker="")  # these two routes
+axes.axvline(0.15 / 0.75, ymax=0.75, color="0.5", linewidth=1, linestyle=":", marker="")
+axes.axvline(0.70 / 0.80, ymax=0.75, color="0.5", linewidth=1, linestyle=":", marker="")
 low, high = min(0.98, fixed.min(), routed.min()), max(1.02, fixed.max(), routed.max())
 axes.text(0.21, low, "yesterday", fontsize=11)
 axes.text(0.865, low, "today", fontsize=11, ha="right")
@@ -956,7 +988,7 @@ quiz("7.f")
 # - α need not fall with temperature. At 0 it is the share of equal favourites; towards infinity both laws are
 #   flat and equal; in between, measure.
 # - A greedy draft is accepted with p(its favourite), a sampling one with Σ min(p, q). Either can win; in open
-#   places greedy cannot. Both write the target's text, and so does a draft at any temperature, if the
+#   places it is hardly ever the greedy one. Both write the target's text, and so does a draft at any temperature, if the
 #   verifier uses the law it was drawn from.
 # - Compare settings prompt by prompt. Choose and judge on different prompts. Try it with random labels, too.
 # - One k from one α costs most at the ends of the range, and where a stream should be off. Off means: the

@@ -5,8 +5,8 @@
 #   write the table that tells a server which k to use at which load.
 # - **You will learn:** why a speedup at batch 1 can be a loss at batch 32, what a long context does to that, what a
 #   roofline can say and what it cannot, and four cases in which not to speculate, each with its number.
-# - **You need:** notebooks 03 (costs) and 05 (tokens per round). No model and no GPU.
-# - **Minutes:** 90
+# - **You need:** notebooks 03 (costs), 05 (tokens per round) and 08 (prices by the clock). No model and no GPU.
+# - **Minutes:** 75
 
 # %% [markdown]
 # Almost every published speedup was measured with one user. A server has many at once, and runs them as one **batch**:
@@ -62,7 +62,7 @@ plain.round(1)
 # %% [markdown]
 # This is plain decoding. The weights are read once for all rows, so the machine as a whole writes more, and each user waits longer.
 #
-# Now the price of a *round*, in target steps at the same batch. It is also the break-even: the tokens a round must emit.
+# Now the price of a *round*, in target steps (the plain steps of notebook 08) at the same batch. It is also the break-even: the tokens a round must emit.
 
 # %%
 SHOWN = (1, 2, 4, 8, 12)
@@ -74,6 +74,10 @@ prices.round(2)
 
 # %% [markdown]
 # Read the table down a column. Where the numbers grow, drafts that were nearly free are being paid for.
+#
+# Why is k = 1 so much dearer at batch 4, and a little cheaper again at batch 8? The packed product takes six tokens at a
+# time (notebook 08). At batch 4 a plain step, 4 tokens, is one block, and a verify of k = 1, 8 tokens, is two. At batch 8
+# the plain step needs two as well. A price need not be smooth.
 #
 # ## The same draft, more rows
 #
@@ -116,6 +120,8 @@ for batch in BATCHES:
         k, gain = choice(route, batch)
         words[batch][route] = f"{f'k = {k}' if k else 'off'}   ({gain['mean']:.2f} ± {(gain.high - gain.low) / 2:.2f})"
 print("what to do, and in brackets the best speedup to be had, with its 95 % interval over prompts")
+timed = [costs.meta["rounds"][str(batch)]["1"]["count"] for batch in BATCHES]
+print(f"(of the clock's own error the interval knows nothing: a price of k = 1 is a median of {min(timed)} to {max(timed)} rounds)")
 pd.DataFrame(words).T.rename_axis("batch")
 
 # %%
@@ -179,7 +185,7 @@ check(k_by_batch)
 # \frac{2 \cdot \text{weights} \cdot \text{batch} \cdot \text{width}}{\text{FLOP/s}}\Big)
 # \;+\; \frac{\text{batch} \cdot \text{context} \cdot \text{cache bytes a token}}{\text{bandwidth}}$$
 #
-# **Exercise 9.2** · medium · 8 minutes. Write it. `weights` is a count, at 2 bytes each. `cache` is the *bytes* a row keeps
+# **Exercise 9.2** · easy · 5 minutes. Write it. `weights` is a count, at 2 bytes each. `cache` is the *bytes* a row keeps
 # for each token of its context.
 
 # %% tags=["exercise"]
@@ -211,7 +217,7 @@ cpu = Device("this CPU", peaks["bandwidth"], peaks["flops"], peaks["bytes_per_nu
 target, mean_context = MODELS["smollm2-135m"], {batch: round(costs.meta["context"][str(batch)]) for batch in BATCHES}
 ridge_tokens = cpu.ridge * cpu.bytes_per_number / 2  # a weight is read once, and used in 2 FLOP for each token
 banner("recorded", **{name: costs.meta[name] for name in ("machine", "date", "command")})
-print(f"reads {cpu.bandwidth / 1e9:.1f} GB/s, multiplies {cpu.flops / 1e9:.0f} GFLOP/s, {cpu.bytes_per_number} bytes a number: "
+print(f"reads {cpu.bandwidth / 1e9:.1f} GB/s, multiplies {cpu.flops / 1e9:.0f} GFLOP/s, {cpu.bytes_per_number} bytes a number (packed weights, notebook 08): "
       f"the ridge is at {ridge_tokens:.0f} tokens in flight")
 for key in ("h100", "h200", "a100", "mi300x", "l4"):
     print(f"{DEVICES[key].name:15} {DEVICES[key].ridge:4.0f} tokens (bf16, from its data sheet)")
@@ -236,9 +242,9 @@ for batch in BATCHES:
 tokens = np.geomspace(1, clock.tokens.max(), 200)
 axes.plot(tokens, 1e3 * np.maximum(weights_s, 2 * target.matrices * tokens / cpu.flops),
           color="black", linestyle="-", linewidth=3, marker="", alpha=0.5, label="bound, matrices alone")
-axes.axvline(ridge_tokens, color="0.4", linewidth=1, linestyle=":", marker="")
+axes.axvline(ridge_tokens, color="0.4", linewidth=1, linestyle=":", marker="", label="ridge")
 axes.set(xscale="log", yscale="log", xlabel="tokens in flight: batch × width", ylabel="target step, ms")
-axes.legend(fontsize=11, loc="upper left")
+axes.legend(fontsize=11, loc="lower right")
 ratio = clock["times the bound"]
 show(figure, f"""Time of a target step against tokens in flight, both axes logarithmic, one line for each batch from {FIRST} to {LAST}, widths
     {clock.width.min()} to {clock.width.max()}. A thick grey line is the bound from the matrices alone: {1e3 * weights_s:.0f} ms
@@ -246,8 +252,8 @@ show(figure, f"""Time of a target step against tokens in flight, both axes logar
     {1e3 * clock.seconds.max():.0f} ms and take {ratio.min():.2f} to {ratio.max():.2f} times the full bound, {ratio.median():.2f} in the median.""")
 
 # %% [markdown]
-# The lines of all batches lie nearly on one curve: what matters is the *tokens in flight*, whether they are many rows or
-# many drafts. To the left of the ridge the curve is flattest; there a draft is cheapest. To the right everything is paid for.
+# The lines of all batches lie nearly on one curve: what matters most is the *tokens in flight*, whether they are many rows
+# or many drafts. (With as many tokens in flight, many rows are dearer than many drafts, by up to a quarter.) To the left of the ridge the curve is flattest; there a draft is cheapest. To the right everything is paid for.
 #
 # **It could have failed.** Three ideas of where the time goes, each as a least time. A least time is refuted by any step that
 # was faster. (We allow 3 %, for the clock.)
@@ -299,7 +305,7 @@ verify[verify.k.isin((1, 4, 8))].pivot(index="batch", columns="k", values=["by t
 # draft.
 
 # %%
-banner("simulated", costs="roofline from data sheets, not measured", alpha="0.74, published by others")
+banner("computed", costs="roofline from data sheets, not measured", alpha="0.74, published by others")
 PAIR, H100, ALPHA = (MODELS["llama-3.1-8b"], MODELS["llama-3.2-1b"]), DEVICES["h100"], 0.74
 
 rows = (1, 8, 32, 64, 128, 256)
@@ -335,7 +341,7 @@ for k in (1, 3, 5, 8):
     notes.append(f"k {k}: {at[1]:.2f} at batch 1, {at[32]:.2f} at 32, {at[128]:.2f} at 128, {at[256]:.2f} at 256, a loss from {lost} on")
 axes.axhline(1, color="black", linewidth=1, linestyle="-", marker="")
 axes.set_xscale("log", base=2)
-axes.set(xlabel="batch", ylabel="speedup", xticks=batches[:9:2], xticklabels=batches[:9:2], title="8B + 1B on an H100, context 200, α = 0.74")
+axes.set(xlabel="batch", ylabel="speedup", xticks=(ticks := [1, 4, 16, 64, 192, 512]), xticklabels=ticks, title="8B + 1B on an H100, context 200, α = 0.74")
 axes.legend(fontsize=11, loc="lower left")
 show(figure, f"""Speedup by the roofline against batch from 1 to 512 for Llama-3.1-8B with Llama-3.2-1B on an H100, context 200, alpha 0.74, a line for
     each fixed k. {"; ".join(notes)}. The larger k, the earlier it falls.""")
@@ -346,7 +352,7 @@ show(figure, f"""Speedup by the roofline against batch from 1 to 512 for Llama-3
 #
 # ## The k table
 #
-# Choose again at each load instead. First for three values of α:
+# Choose again at each load instead. First for five values of α:
 
 # %%
 def said(found):
@@ -374,12 +380,15 @@ def best_measured(route, batch, context=200):
     return {k: costs.speedup(tokens, k) for k, tokens in zip(rows.k, rows["mean"], strict=True)}
 
 
-banner("simulated", costs="roofline of 8B + 1B on an H100, context 200",
+banner("computed", costs="roofline of 8B + 1B on an H100, context 200",
        yields=f"recorded: the small pair, temperature {trace.meta['temperature']:g}")
 by_batch(lambda route, batch: said(best_measured(route, batch)), ROUTES)
 
 # %% [markdown]
 # An engine can be told this table. vLLM takes `num_speculative_tokens_per_batch_size`, a list of ranges `[from, to, k]`.
+# (As its source has it at commit 14b450c, `vllm/v1/spec_decode/dynamic/utils.py`: the first range must begin at 1. A batch
+# in no range, and so any beyond the last, takes the k of the range before. And `num_speculative_tokens` must hold the
+# largest k: what is above it is cut down to it.)
 #
 # **Exercise 9.3** · medium · 8 minutes. `best` has the best k at the batches that were measured, such as `{1: 4, 2: 4, 8: 2, 32: 0}`.
 # Make the list: `[[1, 2, 4], [3, 8, 2], [9, 32, 0]]`. A batch between two measured ones takes the k of the *larger* one, to be on the safe
@@ -408,7 +417,7 @@ check(ranges)
 # %% [markdown]
 # ## The batch at which it stops
 #
-# How many rows can a chip run before speculation is no longer worth having? We ask for a gain of 10 % at the best k, since a
+# How many rows can a chip run before speculation is no longer worth having? We ask for a gain of 10 % at the best k up to 4, since a
 # roofline knows nothing of overheads. And we stop at what fits into memory: a row takes room for its cache, in both models.
 
 # %%
@@ -440,7 +449,8 @@ pd.DataFrame({DEVICES[key].name: [cell(*stops(PAIR, DEVICES[key], context, ALPHA
 # would hold out longest there, but few rows fit. The H200 has the arithmetic of an H100 and *faster* memory: its ridge is lower, and speculation
 # stops *earlier*. Faster memory is what speculation is a substitute for.
 #
-# How firm are such numbers? In notebook 03 a real 1B step cost nearly twice its share by bytes. So double the draft's price:
+# How firm are such numbers? In notebook 03 a further draft, its step and its token of width together, cost nearly twice what
+# bytes say. Suppose that all of it is the draft's step, and double its price:
 
 # %%
 pd.DataFrame({name: [cell(*stops(PAIR, H100, context, ALPHA, draft_factor=factor)) for context in contexts]
@@ -482,14 +492,16 @@ show(figure, f"""Left: the price of a verify of width 4 in target steps against 
     Right: speedup at the best k with the 1B draft, alpha 0.74. {"; ".join(end_notes)}. Dotted where the rows do not fit into 80 GB.""")
 
 # %% [markdown]
-# On the left: with a context of 200, checking three drafts at batch 256 costs 2.7 steps, and with 32,000 it costs one, as at batch 1.
-# On the right: long contexts lose little of their gain to the batch.
+# A line goes on thin, **dotted** and without marks where the rows do not fit into 80 GB any more: of 8,000 tokens 40 rows do, of 32,000 only 10.
 #
-# But look at the right panel once more: at *moderate* batches the long contexts lie **lower**. The draft has a cache too, and reads it
-# *k* times a round. Its price c drifts from the quotient of the weights to the quotient of the caches:
+# On the left: with a context of 200, checking three drafts at batch 256 costs 2.7 steps. With 8,000 and 32,000 it stays near
+# one, as at batch 1, as long as the rows fit, and would even if more did.
+#
+# On the right, up to where they fit, the long contexts lie **lower**, and lose a little with each row. The draft has a cache
+# too, and reads it *k* times a round. Its price c drifts from the quotient of the weights to the quotient of the caches:
 
 # %%
-H4 = {"tp": 4}
+H4 = {"tp": 4}  # tensor parallel: the matrices of each layer divided among four GPUs
 families = {
     "8B + 1B": (PAIR, {}), "70B + 8B, 4 GPUs": ((MODELS["llama-3.1-70b"], MODELS["llama-3.1-8b"]), H4),
     "70B + 1B, 4 GPUs": ((MODELS["llama-3.1-70b"], MODELS["llama-3.2-1b"]), H4),
@@ -509,10 +521,14 @@ for name, ((big, small), tp) in families.items():
 pd.DataFrame(rows).T.round(3)
 
 # %% [markdown]
-# Llama-3.1-8B weighs a ninth of the 70B, but its cache is 0.4 of it: both have eight KV heads, and 32 layers against 80. **With long
+# (Of 32,000 tokens only 8 to 12 rows fit. The last column shows where c is heading.)
+#
+# **KV heads** are the heads of attention whose keys and values are kept: a cache grows with layers × KV heads × their size. Llama-3.1-8B
+# weighs a ninth of the 70B, but its cache is 0.4 of it: both have eight KV heads, and 32 layers against 80. **With long
 # contexts choose the draft by its cache, not by its parameters.** (Drafts that look at a short window of the context avoid the problem altogether.)
 #
-# The last row puts the draft on one GPU of four, as `draft_tensor_parallel_size` can. It saves communication, which we do not count, and leaves
+# All four rows but the first are **tensor parallel**: the matrices of each layer are divided among four GPUs, which work on a step
+# together. The last row puts the draft on one of them, as `draft_tensor_parallel_size` can. It saves communication, which we do not count, and leaves
 # three GPUs idle while it runs. A draft that is not much smaller than its target cannot afford it.
 #
 # ## 70B on four GPUs
@@ -520,7 +536,7 @@ pd.DataFrame(rows).T.round(3)
 # The whole table for the large pairs. We know no published α for them, so 0.8 is an **assumption** for both drafts; the 1B is less likely to reach it.
 
 # %%
-banner("simulated", costs="roofline, H100 with tensor parallel 4, no communication", alpha="0.8, assumed")
+banner("computed", costs="roofline, H100 with tensor parallel 4, no communication", alpha="0.8, assumed")
 
 
 def big_cell(column, batch):
@@ -538,7 +554,8 @@ by_batch(big_cell, [(name, context) for name in ("70B + 8B, 4 GPUs", "70B + 1B, 
 # %% [markdown]
 # ## A GPU of flesh and blood
 #
-# A recording of the two Llama shapes on a GPU, timed by `make gpu`, is shown here beside its roofline.
+# If you have recorded the two Llama shapes on a GPU, with `make gpu`, the recording is shown here beside its roofline. Without
+# one skip this cell.
 
 # %% tags=["nbval-ignore-output"]
 found = sorted(RECORDINGS.glob("costs-gpu*.json"))
@@ -578,7 +595,7 @@ l4.set_index("k").round(2)
 
 # %%
 def alpha_needed(pair, device, speedup, batch=1, context=500):
-    """The least α at which the best k reaches this speedup, by the roofline."""
+    """The least α at which the best k reaches this speedup, if every step took what the roofline says."""
     costs = roofline_costs(*pair, device, batch, context, max_k=16)
     alphas = np.linspace(0.01, 0.99, 981)
     return next(alpha for alpha in alphas if costs.best_k(alpha, 16)[1] >= speedup)
@@ -590,11 +607,11 @@ for key, measured in (("llama-3.2-1b", 2.31), ("llama-3.2-3b", 2.28), ("llama-3.
     at = roofline_costs(BIG, MODELS[key], MI300X, 1, 500, 16)
     rows.append({"draft": MODELS[key].name, "times smaller": BIG.parameters / MODELS[key].parameters,
                  "c by roofline": at.t_draft / at.round_seconds(0), "measured speedup": measured,
-                 "α at least": alpha_needed((BIG, MODELS[key]), MI300X, measured)})
+                 "α needed": alpha_needed((BIG, MODELS[key]), MI300X, measured)})
 pd.DataFrame(rows).set_index("draft").round(3)
 
 # %% [markdown]
-# "At least", since the real price is higher than the bound's. The 8B draft gained least of the three, and still must have been right more often than the 1B had to be.
+# Probably the drafts were right more often than that: a real draft step usually exceeds its bound by more than a target step does. The 8B draft gained least of the three, and still must have been right more often than the 1B had to be.
 #
 # And two that are about load:
 #
@@ -603,7 +620,8 @@ pd.DataFrame(rows).set_index("draft").round(3)
 # | Llama-3-70B + 0.5B, ShareGPT, 4 × H100 | 1.5× at 1 request a second | 1.4× *slower*, 0.71×, at a high rate | vLLM blog, 2024-10-17 |
 # | EAGLE, k = 3, H100 | 1.96× (70B, batch 1) | 1.21× (8B, batch 128) | arXiv 2601.11580 |
 #
-# The second is two targets, so load is not the only difference. In the first only the load changed.
+# (ShareGPT is a collection of people's chats with an assistant. EAGLE is a kind of draft: notebook 11.) The second is two targets, so load is not
+# the only difference. In the first only the load changed.
 #
 # ## Load is a rate, not a batch
 #
@@ -630,7 +648,7 @@ check(requests_per_second)
 # - Divide by the time of the round: tokens a second. Divide by the length of a request: requests a second.
 
 # %%
-banner("simulated", costs="roofline from data sheets, not measured", alpha="0.74, published by others")
+banner("computed", costs="roofline from data sheets, not measured", alpha="0.74, published by others")
 LENGTH, CONTEXT = 250, 500
 
 
@@ -665,6 +683,9 @@ axes.legend(fontsize=11, loc="upper left")
 show(figure, f"""Milliseconds for each token of one user against requests a second, by the roofline, 8B with 1B on an H100, alpha 0.74, 250 tokens a request,
     context 500. {"; ".join(notes)}. Each curve ends, with a marker, where memory is full.""")
 
+# %% [markdown]
+# Where a curve goes straight up, arithmetic is full: more rows finish no more requests, they only wait longer. The mark at its end is where memory is full.
+
 # %%
 asked = (1, 20, 40, 60, 70, 80, 85, 90, 100, 110)
 against = pd.DataFrame({name: np.interp(asked, rates, waits, right=math.inf) for name, (rates, waits) in servers.items()},
@@ -673,7 +694,7 @@ print("speedup against a server with no draft at the same rate of requests; 0 me
 against.rdiv(against["no draft"], axis=0).drop(columns="no draft").round(2)
 
 # %% [markdown]
-# Read down a column. At first the gain *grows* with the rate: the faster server has fewer rows running, and rows cost time. Then, within a few requests a second, it is gone: for k = 5 at 80,
+# Read down a column. At first the gain *grows* with the rate: the faster server has fewer rows running, and rows cost time. Then, within some twenty requests a second, it is gone: for k = 5 at 80,
 # for k = 3 past 100. Beyond that they cannot keep up at all, while the plain server still can. That is the blog's story, from bytes and FLOP alone. **k by load** stays ahead throughout. (Left out:
 # reading prompts, which needs arithmetic too and brings the end nearer; sampling and launches; and that arrivals come in bursts.)
 
@@ -704,7 +725,7 @@ check(least_length)
 # - n tokens save n times that. They must make up for draft_prefill. The target reads the prompt in either case.
 
 # %%
-banner("simulated", costs="roofline from data sheets, not measured", alpha="0.74, published by others")
+banner("computed", costs="roofline from data sheets, not measured", alpha="0.74, published by others")
 rows = []
 for prompt in (500, 4000, 16_000, 64_000):
     at = roofline_costs(*PAIR, H100, 1, prompt, max_k=3)
@@ -727,7 +748,7 @@ full = gains(PAIR, H100, 256, 100, ALPHA)
 print(f"2. 256 rows of 100 tokens on an H100: k = 3 gives {full[3]:.2f}×, k = 1 {full[1]:.2f}×. Best: {said(full)}.\n")
 print("3. the α that k drafts need to break even, 8B + 1B on an H100, context 200 (by the roofline), and on this CPU (measured):")
 needed = {}
-for batch in (1, 8, 16, 32, 64, 128, 192, 256):
+for batch in (1, 2, 4, 8, 16, 32, 64, 128, 192, 256):
     bound = roofline_costs(*PAIR, H100, batch, 200, max_k=4)
     machines = {"H100": bound} | ({"CPU": costs.at(batch)} if batch in costs.batches else {})
     needed[batch] = {f"{name}, k = {k}": "none" if math.isnan(alpha := at.break_even_alpha(k)) else f"{alpha:.2f}"
@@ -735,14 +756,15 @@ for batch in (1, 8, 16, 32, 64, 128, 192, 256):
 pd.DataFrame(needed).T.rename_axis("batch").fillna("")
 
 # %% [markdown]
-# By the roofline a draft with α = 0.3 pays on an idle H100, and at 192 rows it no longer does. "Is this α good enough?" is a question about load. ("None": the round costs more than k + 1
-# steps, so that even α = 1 is a loss. A blank: that batch was not measured.)
+# By the roofline a draft with α = 0.3 pays on an idle H100, and at 192 rows it no longer does. On this CPU the α that k = 1 needs doubles from
+# batch 2 to batch 4.
+# "Is this α good enough?" is a question about load. (A blank: that batch was not measured.)
 #
 # ### 4. Tight memory
 #
 # The draft takes room twice: its weights, and its cache in every row.
 #
-# **Exercise 9.6** · medium · 7 minutes. How many rows fit? `memory` bytes are there for weights and caches together. `models` is a list of pairs (bytes of the weights, cache bytes for each token),
+# **Exercise 9.6** · easy · 5 minutes. How many rows fit? `memory` bytes are there for weights and caches together. `models` is a list of pairs (bytes of the weights, cache bytes for each token),
 # one for the target alone, two with a draft. Every row has `context` tokens. Whole rows; 0 if not even the weights fit.
 
 # %% tags=["exercise"]
@@ -807,7 +829,8 @@ quiz("9.f")
 #
 # - A round yields the same at every batch and costs more at a larger one. Never quote a speedup without its load.
 # - Tokens in flight, batch × (k + 1), against the ridge (295 on an H100, far fewer on a CPU) say where drafts stop being free.
-# - A long context moves the end back: caches are read once for all drafts of a row. It also makes the draft dearer: choose the draft by its cache.
+# - A long context moves the end back: caches are read once for all drafts of a row. Then memory is full first. It also makes the draft dearer: choose the
+#   draft by its cache.
 # - A roofline is a bound. It shows where things turn. It does not give the digits of a speedup, and its quotients may err to either side.
 # - k belongs to a load: give the engine a table with "off" in it. Do not speculate for very short answers, on a full GPU, with an α below the break-even of that load, or where the draft drives out
 #   rows.

@@ -153,6 +153,9 @@ def sweep(
         print_json(found)
     else:
         show(decision.table(found))
+    if all(answer["error"] for cell in chosen.values() for answer in cell["answers"]):
+        raise ValueError(f"no request was answered, so nothing was measured: {out.name} says why, request by "
+                         "request")
 
 
 def _serve(starts: dict, at_once: bool, timeout: float, measure: Callable) -> list[str]:

@@ -44,5 +44,15 @@ def check_writable(path: Path) -> None:
         raise ValueError(f"{path} cannot be written ({error.strerror}): choose another place") from None
 
 
+def check_replaceable(folder: Path, mark: str) -> None:
+    """Raise ValueError unless a folder may be replaced as a whole: it is not there, or empty, or has the file
+    `mark`, as one that was made here before."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: name a folder")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / mark).exists():
+        raise ValueError(f"{folder} holds files of another kind, and would be replaced as a whole: name a "
+                         "new or an empty folder")
+
+
 def _part(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")

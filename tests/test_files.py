@@ -2,7 +2,7 @@
 
 import pytest
 
-from course_lib.files import replacing, write_text
+from course_lib.files import check_replaceable, replacing, write_text
 
 
 def test_a_file_takes_the_place_of_the_one_before(tmp_path):
@@ -34,3 +34,20 @@ def test_what_a_killed_writer_left_is_no_hindrance(tmp_path):
     left.write_text("of a run that was killed")
     write_text(path, "after")
     assert path.read_text() == "after" and not left.exists()
+
+
+def test_only_what_was_made_here_may_be_replaced_as_a_whole(tmp_path):
+    for fine in ("nothing", "empty", "made"):
+        folder = tmp_path / fine
+        if fine != "nothing":
+            folder.mkdir()
+        if fine == "made":
+            (folder / "mark.json").touch()
+            (folder / "more").touch()
+        check_replaceable(folder, "mark.json")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+    with pytest.raises(ValueError, match="holds files of another kind, .*: name a new or an empty folder"):
+        check_replaceable(tmp_path / "mine", "mark.json")
+    with pytest.raises(ValueError, match="is a file: name a folder"):
+        check_replaceable(tmp_path / "mine" / "thesis.txt", "mark.json")

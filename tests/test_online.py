@@ -129,6 +129,15 @@ def test_another_source_is_one_sentence(tmp_path, capsys, source):
     assert not (tmp_path / "out").exists()
 
 
+def test_copies_replace_copies_and_no_other_notebook(tmp_path):
+    assert len(write(SOURCE, tmp_path)) == len(write(SOURCE, tmp_path)) == len(NAMES)
+    mine = tmp_path / f"{NAMES[3]}.ipynb"
+    mine.write_bytes((NOTEBOOKS / mine.name).read_bytes())
+    with pytest.raises(ValueError, match="is no copy with a set-up cell: name another folder"):
+        write(SOURCE, tmp_path)
+    assert mine.read_bytes() == (NOTEBOOKS / mine.name).read_bytes()
+
+
 def test_a_ref_cannot_be_an_option(tmp_path, capsys):
     assert main(["--source", SOURCE, "--ref=--upload-pack=x", "--out", str(tmp_path / "out")]) == 2
     assert "no branch or tag" in capsys.readouterr().err

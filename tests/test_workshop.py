@@ -289,6 +289,27 @@ def test_a_bundle_has_what_it_takes_and_nothing_else(packed):
     assert [path.name for path in packed.parent.iterdir() if path.name.startswith(".")] == []
 
 
+def test_a_bundle_replaces_a_bundle_and_nothing_else(packed, tmp_path):
+    assert bundle.make(tmp_path / "bundle", lambda text: None) == packed
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    (tmp_path / "a file").touch()
+    for place, words in (("mine", "holds files of another kind"), ("a file", "is a file: name a folder")):
+        with pytest.raises(ValueError, match=words):
+            bundle.make(tmp_path / place, lambda text: None)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years"
+
+
+def test_a_notebook_that_somebody_worked_in_is_not_overwritten(tmp_path):
+    first, *others = write("90min", tmp_path / "class")
+    assert write("90min", tmp_path / "class") == [first, *others]  # the same again: nothing is lost
+    first.write_text("my answers")
+    before = {path: path.read_bytes() for path in (first, *others)}
+    with pytest.raises(ValueError, match=f"{first.name} is there, and is not what would be written"):
+        write("90min", tmp_path / "class")
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_a_bundle_for_another_machine_says_so(packed):
     folder = packed.with_suffix("")
     made_for = json.loads((folder / "bundle.json").read_text())

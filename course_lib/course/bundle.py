@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from course_lib.fetch import ROOT, TARGET_FOLDER, FetchError, intact
-from course_lib.files import replacing
+from course_lib.files import check_replaceable, check_writable, replacing
 
 LEFT_BEHIND = shutil.ignore_patterns(".git", ".venv*", "build", "models", "__pycache__", ".*_cache",
                                      ".hypothesis", ".ipynb_checkpoints", "*.egg-info")
@@ -57,10 +57,15 @@ sys.exit(status)
 def make(out: Path, say: Callable[[str], None] = print) -> Path:
     """Write the folder `out` and beside it `out`.tar, which is returned. An earlier one is replaced.
 
-    Raises FetchError where the model is not there, ValueError where pip cannot get the wheels.
+    Raises FetchError where the model is not there, ValueError where `out` holds something else, cannot be
+    written, or pip cannot get the wheels.
     """
     if not intact(TARGET_FOLDER):
         raise FetchError("the target model is not here: run python -m course_lib fetch first")
+    check_replaceable(out, "bundle.json")
+    packed = out.with_name(f"{out.name}.tar")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(packed)
     part = out.with_name(f".{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     (part / "wheels").mkdir(parents=True)
@@ -76,7 +81,6 @@ def make(out: Path, say: Callable[[str], None] = print) -> Path:
     say("packing")
     shutil.rmtree(out, ignore_errors=True)
     part.rename(out)
-    packed = out.with_name(f"{out.name}.tar")
     with replacing(packed) as unfinished, tarfile.open(unfinished, "w") as archive:
         archive.add(out, out.name)
     return packed

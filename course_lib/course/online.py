@@ -67,15 +67,20 @@ def write(source: str, out: Path, notebooks: Path = NOTEBOOKS, ref: str = "main"
     """Write a copy of every learner's notebook into `out`, and return their paths in order.
 
     source: https://github.com/OWNER/REPO; Colab opens no other host's. ref: the branch or tag to get.
-    Raises ValueError for another source, or a ref that is none.
+    Raises ValueError for another source, a ref that is none, or where a notebook that is no such copy lies
+    under the name of one.
     """
     owner, repo = repository(source)
     address = f"https://github.com/{owner}/{repo}"
     if not re.fullmatch(r"\w[\w./-]*", ref):
         raise ValueError(f"{ref!r} is no branch or tag: give its name, for example main")
+    paths = sorted(notebooks.glob("[0-9][0-9]_*.ipynb"))
+    for there in (out / path.name for path in paths):
+        if there.exists() and f'"{SET_UP}"' not in there.read_text(encoding="utf-8"):
+            raise ValueError(f"{there} is there, and is no copy with a set-up cell: name another folder")
     out.mkdir(parents=True, exist_ok=True)
     written = []
-    for path in sorted(notebooks.glob("[0-9][0-9]_*.ipynb")):
+    for path in paths:
         notebook = nbformat.read(path, as_version=4)
         template = CODE + (FETCH if any(_needing(notebook)) else NO_MODEL)
         code = template.format(address=address, repo=repo, ref=ref, name=path.stem, says=sentence(notebook))

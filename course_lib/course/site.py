@@ -24,9 +24,11 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 
 from course_lib.course.addresses import binder, colab, repository
 from course_lib.course.cells import Body, body_of
+from course_lib.files import check_replaceable
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = Path(__file__).with_name("web")
+INDEX = "search-index.js"  # a folder that has it is a site
 COPIED = ("style.css", "site.js", "search.js", "explorer.html")
 TEXTS = ("GLOSSARY", "TROUBLESHOOTING", "CHECKPOINTS", "MISCONCEPTIONS", "INSTRUCTOR")  # of notebooks/*.md
 
@@ -51,8 +53,10 @@ def build_site(out: Path, notebooks: Path, texts: Path | None = None, source: st
     texts: where GLOSSARY.md and its like lie, if not beside the notebooks. source: the address under which
     the repository's files can be read, for links to those that are no pages; without it such a link is its
     words alone. If it is GitHub's, a notebook's page has links to Colab and Binder, where it runs.
-    Returns the files of the pages. Raises ValueError for a formula that cannot be set.
+    Returns the files of the pages. Raises ValueError for a formula that cannot be set, or where `out` holds
+    something else.
     """
+    check_replaceable(out, INDEX)
     texts = texts or notebooks
     course = [_notebook_page(path) for path in sorted(notebooks.glob("[0-9][0-9]_*.ipynb"))]
     others = [_text_page(path, f"notebooks/{path.name}", f"{path.stem.lower()}.html")
@@ -75,7 +79,7 @@ def build_site(out: Path, notebooks: Path, texts: Path | None = None, source: st
         places = [[page.file, page.title, *place]
                   for page in (*course, *others) for place in page.body.places]
         index = json.dumps(places, ensure_ascii=False, separators=(",", ":"))
-        (ready / "search-index.js").write_text(f"const PLACES = {index};\n", encoding="utf-8")
+        (ready / INDEX).write_text(f"const PLACES = {index};\n", encoding="utf-8")
         for name in COPIED:
             shutil.copyfile(WEB / name, ready / name)
         shutil.rmtree(out, ignore_errors=True)

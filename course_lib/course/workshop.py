@@ -26,15 +26,15 @@ NEEDED = "needed"  # the tag of a cell that is there because others need it
 def write(name: str, out: Path, notebooks: Path = NOTEBOOKS) -> list[Path]:
     """Write the notebooks of a track into `out`, and return their paths in order.
 
-    Raises ValueError for an unknown track, or where a notebook of it is not built.
+    Raises ValueError for an unknown track, where a notebook of it is not built, or where another notebook
+    lies under the name of one: somebody may have worked in it.
     """
     chosen, every = track(name), outline(notebooks)
     schedule(chosen, every)  # refuses a part that does not exist
     names = {one.number: one.name for one in every}
     parts = [part for part in chosen.parts if not isinstance(part, Pause)]
     here = {names[part.number] for part in parts}
-    out.mkdir(parents=True, exist_ok=True)
-    written = []
+    made = {}
     for part in parts:
         stem = names[part.number]
         built = notebooks / f"{stem}.ipynb"
@@ -48,10 +48,15 @@ def write(name: str, out: Path, notebooks: Path = NOTEBOOKS) -> list[Path]:
                 cell.source = _relink(cell.source, here, back)
         shorter.cells[0].source += (f"\n\n**{chosen.title}:** a part of the notebook. [The whole of it]"
                                     f"({back}/{stem}.ipynb)")
-        path = out / f"{stem}.ipynb"
-        write_text(path, nbformat.writes(shorter) + "\n")
-        written.append(path)
-    return written
+        made[out / f"{stem}.ipynb"] = nbformat.writes(shorter) + "\n"
+    for path, text in made.items():
+        if path.exists() and path.read_text(encoding="utf-8") != text:
+            raise ValueError(f"{path} is there, and is not what would be written: edited, or of another "
+                             "version of the course. Move it away, or name another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    for path, text in made.items():
+        write_text(path, text)
+    return list(made)
 
 
 def cut(notebook: NotebookNode, cells: list[Cell], sections: set[str], exercises: set[str]) -> NotebookNode:

@@ -130,12 +130,16 @@ def test_another_source_is_one_sentence(tmp_path, capsys, source):
 
 
 def test_copies_replace_copies_and_no_other_notebook(tmp_path):
-    assert len(write(SOURCE, tmp_path)) == len(write(SOURCE, tmp_path)) == len(NAMES)
-    mine = tmp_path / f"{NAMES[3]}.ipynb"
-    mine.write_bytes((NOTEBOOKS / mine.name).read_bytes())
-    with pytest.raises(ValueError, match="is no copy with a set-up cell: name another folder"):
-        write(SOURCE, tmp_path)
-    assert mine.read_bytes() == (NOTEBOOKS / mine.name).read_bytes()
+    course, out = tmp_path / "course", tmp_path / "out"
+    course.mkdir()
+    one = f"{NAMES[3]}.ipynb"
+    (course / one).write_bytes((NOTEBOOKS / one).read_bytes())
+    assert write(SOURCE, out, course) == write(SOURCE, out, course) == [out / one]
+    for there in (course, out):
+        (there / one).write_bytes((NOTEBOOKS / one).read_bytes())
+        with pytest.raises(ValueError, match="is no copy with a set-up cell: name another folder"):
+            write(SOURCE, there, course)
+        assert (there / one).read_bytes() == (NOTEBOOKS / one).read_bytes()
 
 
 def test_a_ref_cannot_be_an_option(tmp_path, capsys):

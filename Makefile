@@ -2,6 +2,9 @@
 # make test     set up, then all tests, notebooks included
 # Both do what is missing and nothing twice. README.md has the same steps without make.
 
+# Where the environment forbids compiled files, each process would compile torch and all else again.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 PY := .venv/bin/python
 # One worker a core, at most four, each with one thread: threads that share a core wait for each other.

@@ -223,6 +223,9 @@ def _quiet():
         yield
 
 
+_NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}  # all that an empty body does
+
+
 def _unattempted(answer: Callable, got: list, want: list) -> bool:
     if not all(_is_stub(g) for g in got):
         return False
@@ -235,9 +238,6 @@ def _does_nothing(function: Callable) -> bool:
     """Is its body no more than `...`, `pass`, a docstring or `return None`?"""
     code = getattr(function, "__code__", None)
     return code is not None and all(step.opname in _NOTHING for step in dis.get_instructions(code))
-
-
-_NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
 
 
 def _is_stub(outcome: Any) -> bool:
@@ -269,12 +269,13 @@ def _plain_difference(exercise: Exercise, index: int, got: list, want: list) -> 
     if isinstance(want[index], Raised):
         return f"{call} should raise {type(want[index].error).__name__}, and gives {_short(got[index])}."
     here, there = got[index], want[index]
+    mine, right = _short(here), _short(there)
     hint = " Is a return missing?" if here is None and not any(w is None for w in want) else ""
-    if _short(here) == _short(there) and isinstance(here, list | tuple) and isinstance(there, list | tuple):
-        for place, (mine, right) in enumerate(zip(here, there, strict=False)):  # cut short they look alike
-            if not _agree(exercise, mine, right):
-                return f"{call}: at [{place}] it has {_short(mine)}; expected {_short(right)}."
-    return f"{call} gives {_short(here)}; expected {_short(there)}.{hint}"
+    if mine == right and isinstance(here, list | tuple) and isinstance(there, list | tuple):
+        for place, (one, other) in enumerate(zip(here, there, strict=False)):  # cut short they look alike
+            if not _agree(exercise, one, other):
+                return f"{call}: at [{place}] it has {_short(one)}; expected {_short(other)}."
+    return f"{call} gives {mine}; expected {right}.{hint}"
 
 
 def _explain_raised(exercise: Exercise, index: int, error: BaseException) -> str:

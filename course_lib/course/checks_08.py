@@ -29,6 +29,10 @@ def _median(times, k, column="seconds"):
     return times[times.k == k][column].median()
 
 
+_PARTS_ADDED = ("you added the medians of the three parts. A median of sums is not the sum of medians, and "
+                "users wait for the round: take the median of `seconds`.")
+
+
 def _parts(times, k):
     return sum(_median(times, k, part) for part in ("draft", "verify", "other"))
 
@@ -86,13 +90,11 @@ def _mean(times, k):
         ),
         "parts added": (
             lambda times, k: _parts(times, k) / _parts(times, 0),
-            "you added the medians of the three parts. A median of sums is not the sum of medians, and users "
-            "wait for the round: take the median of `seconds`.",
+            _PARTS_ADDED,
         ),
         "parts added, plain step whole": (
             lambda times, k: _parts(times, k) / _median(times, 0),
-            "you added the medians of the three parts. A median of sums is not the sum of medians, and users "
-            "wait for the round: take the median of `seconds`.",
+            _PARTS_ADDED,
         ),
         "a token each": (
             lambda times, k: _median(times, k) / _median(times, 0) / (k + 1),

@@ -73,7 +73,7 @@ def _padded(answer):
     },
     diagnose={
         "white space kept": (
-            lambda answer: _padded(answer),
+            _padded,
             lambda text: list(dict.fromkeys(
                 line for line in text.removeprefix("\ufeff").splitlines() if line.strip())),
         ),

@@ -24,8 +24,8 @@ course: setup
 test: setup
 	$(PY) -m ruff check
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS)
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile --nbval --nbval-cell-timeout=240 \
-		notebooks/[0-9]*.ipynb notebooks/solutions/[0-9]*.ipynb
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		--nbval --nbval-cell-timeout=240 notebooks/[0-9]*.ipynb notebooks/solutions/[0-9]*.ipynb
 
 setup: .venv/installed
 	$(PY) -m course_lib fetch

@@ -14,10 +14,12 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from course_lib.course.execute import METADATA, execute, paths_in_outputs
+from course_lib.course.once import run_once
 from course_lib.course.source import Cell, hints, read_source, solution, solved, stub
 from course_lib.files import write_text
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+LIVE, SKIP = "nbval-ignore-output", "nbval-skip"  # tags that nbval knows
 _HELP = "Words: [glossary](GLOSSARY.md) · Stuck: [troubleshooting](TROUBLESHOOTING.md)"  # under every header
 
 
@@ -48,12 +50,10 @@ def make(source: Path) -> dict[Path, NotebookNode]:
     cells[0] = replace(cells[0], text=f"{cells[0].text}\n\n{_HELP}")
     home = source.parent.parent
     name = source.stem
-    return {
-        home / f"{name}.ipynb": _notebook(name, [_learner(cell, cells, i) for i, cell in enumerate(cells)]),
-        home / "solutions" / f"{name}.ipynb": _notebook(
-            name, [_solutions(cell, cells, i) for i, cell in enumerate(cells)]
-        ),
-    }
+    learner, solutions = ([made(cell, cells, i) for i, cell in enumerate(cells)]
+                          for made in (_learner, _solutions))
+    return {home / f"{name}.ipynb": _notebook(name, learner),
+            home / "solutions" / f"{name}.ipynb": _notebook(name, _tagged(solutions))}
 
 
 def stale(source: Path) -> list[str]:
@@ -141,6 +141,13 @@ def _solutions(cell: Cell, cells: list[Cell], index: int) -> tuple[Cell, str]:
         # Links are written for notebooks/; other notebooks exist here too, everything else is one up.
         return cell, re.sub(r"\]\((?!\w+:|#|/|\d\d_\w+\.ipynb)", "](../", cell.text)
     return cell, cell.text
+
+
+def _tagged(cells: list[tuple[Cell, str]]) -> list[tuple[Cell, str]]:
+    """The solutions, with a tag on each live cell that nbval need not run here, too."""
+    once = iter(run_once([(text, LIVE in cell.tags) for cell, text in cells if cell.kind == "code"]))
+    return [(replace(cell, tags=(*cell.tags, SKIP)) if cell.kind == "code" and next(once) else cell, text)
+            for cell, text in cells]
 
 
 def _fold(title: str, text: str) -> str:

@@ -49,6 +49,7 @@ HEADER = {
     "Minutes": r"^- \*\*Minutes:\*\* \d+",
 }
 EXERCISE = re.compile(r"\*\*Exercise (\d+\.\d+)\*\* · (easy|medium|hard) · (\d+) minutes?\.")
+COMPOUND = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef)
 _OPEN = re.compile(r"^(\s*)# solution\s*$")
 _CLOSE = re.compile(r"^\s*# end\s*$")
 
@@ -119,6 +120,17 @@ def names_used(text: str) -> set[str]:
         top = table.get_type() == "module"
         found |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global())}
     return found
+
+
+def names_filled(statement: ast.stmt) -> set[str]:
+    """Names whose contents a statement changes: rows[k] = …, rows.append(…)."""
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return set()
+    places = [node for node in ast.walk(statement) if isinstance(node, (ast.Subscript, ast.Attribute))
+              and isinstance(node.ctx, ast.Store)]
+    places += [node.value.func for node in ast.walk(statement) if isinstance(node, ast.Expr)
+               and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute)]
+    return {place.value.id for place in places if isinstance(place.value, ast.Name)}
 
 
 def plain_python(text: str) -> str:

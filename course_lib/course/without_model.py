@@ -15,7 +15,7 @@ from pathlib import Path
 import nbformat
 
 from course_lib.course.outline import NOTEBOOKS
-from course_lib.course.source import names_defined, names_used, plain_python
+from course_lib.course.source import COMPOUND, names_defined, names_filled, names_used, plain_python
 
 LOADERS = {"load_pair", "load_both", "with_draft", "from_pretrained"}
 FOLDERS = {"TARGET_FOLDER", "DRAFT_FOLDER"}
@@ -23,7 +23,6 @@ SAYS = ("RECORDED: this cell needs the model, which is not here. Below is what i
         "was built.")
 LIVE = "LIVE: measured now, on this machine", "RECORDED: measured where the notebook was built"  # of `banner`
 NOTHING = "Not run: this cell needs the model, which is not here, and it is not the one that was recorded."
-_COMPOUND = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef)
 
 
 def show_recorded(name: str, notebooks: Path = NOTEBOOKS) -> None:
@@ -53,10 +52,10 @@ def runs_without(body: list[ast.stmt], missing: set[str]) -> list[ast.stmt]:
     for statement in body:
         text = ast.unparse(statement)
         reads, binds = names_used(text), names_defined(text)
-        if isinstance(statement, _COMPOUND):  # taken to bind before it reads, as in `source`
+        if isinstance(statement, COMPOUND):  # taken to bind before it reads, as in `source`
             reads -= binds
         if _loads(statement) or reads & missing:
-            missing |= binds | _filled(statement)
+            missing |= binds | names_filled(statement)
         else:
             missing -= binds
             kept.append(statement)
@@ -74,17 +73,6 @@ def _loads(statement: ast.stmt) -> bool:
         if isinstance(node, ast.Name) and node.id in FOLDERS and id(node) not in named:
             return True
     return False
-
-
-def _filled(statement: ast.stmt) -> set[str]:
-    """Names whose contents a statement changes: rows[k] = …, rows.append(…)."""
-    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
-        return set()
-    places = [node for node in ast.walk(statement) if isinstance(node, (ast.Subscript, ast.Attribute))
-              and isinstance(node.ctx, ast.Store)]
-    places += [node.value.func for node in ast.walk(statement) if isinstance(node, ast.Expr)
-               and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute)]
-    return {place.value.id for place in places if isinstance(place.value, ast.Name)}
 
 
 class _Shown:

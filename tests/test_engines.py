@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from course_lib import __main__ as cli
 from course_lib.engines import implied_alpha, ledger, pooled, promql, read_all, read_metrics, sglang
+from course_lib.engines.reading import CUT_OFF
 from course_lib.engines.scrape import fetch_text
 from course_lib.theory import alpha_from_prefix_rate, alpha_from_tokens, expected_tokens
 
@@ -368,6 +369,62 @@ def test_other_text_is_refused_in_one_line(given, message):
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         read_metrics(given)
     assert "\n" not in str(error.value)
+
+
+# A scrape that was cut off.
+
+
+@pytest.mark.parametrize("name", sorted({path.stem for path in FIXTURES.glob("*.txt")}))
+def test_whole_text_is_not_called_cut_off_with_or_without_its_last_line_end(name):
+    for whole in (text(name), text(name).rstrip("\n")):
+        assert not any(CUT_OFF in warning for one in read_all(whole) for warning in one.warnings)
+
+
+LATENCY = """# TYPE vllm:latency histogram
+vllm:latency_bucket{engine="0",le="0.5"} 3.0
+vllm:latency_bucket{engine="0",le="+Inf"} 4.0
+vllm:latency_count{engine="0"} 4.0
+vllm:latency_sum{engine="0"} 1.5
+"""
+
+
+@pytest.mark.parametrize("end", [
+    "vll", "vllm:latency_bucket{eng", 'vllm:latency_bucket{engine="0",le="0.5"}', "vllm:latency 1.78e+",
+    "# HE", "# HELP vllm:latency", "# HELP vllm:latency Long.\n", "# TYPE vllm:la", "# TYPE vllm:latency hi",
+    *(LATENCY[:LATENCY.index(line)] for line in ('vllm:latency_bucket{engine="0",le="+', "vllm:latency_count",
+                                                 "vllm:latency_sum")),
+    LATENCY + LATENCY.partition("\n")[2].replace('"0"', '"1"').partition("vllm:latency_s")[0],
+])
+def test_a_scrape_that_was_cut_off_says_so_and_is_read_as_far_as_it_goes(end):
+    one = read_metrics(vllm(100, 300, 150) + end)
+    assert one.accepted == 150 and [warning.startswith(CUT_OFF) for warning in one.warnings] == [True]
+    assert one.warnings[0].endswith("Scrape again.")
+
+
+@pytest.mark.parametrize("end", [
+    "# TYPE vllm:latency histogram", LATENCY, LATENCY + "# EOF", "# a word of ours", "# This too", "#", "END",
+    "user@host:~$", "INFO starting", 'INFO {"a":', "vllm:latency_sum 5", "vllm:latency_sum 5 1780274620",
+])
+def test_what_may_be_whole_is_not_called_cut_off(end):
+    assert not read_metrics(vllm(100, 300, 150) + end).warnings
+
+
+def test_counts_that_a_cut_took_away_are_missed():
+    whole = text("vllm_v1")
+    for start, count in (("# HELP vllm:spec_decode_num_draft_tokens", 0),
+                         ('vllm:spec_decode_num_accepted_tokens_total{engine="1"', 1)):
+        warnings = read_metrics(whole[:whole.index(start)]).warnings
+        assert f"tokens_total is there for {count} of 2 series" in " ".join(warnings)
+    older = re.sub(r".*num_drafts_total.*\n", "", whole)  # a build that does not count drafts
+    assert not any(CUT_OFF in warning for warning in read_metrics(older).warnings)
+    with pytest.raises(ValueError, match="vLLM V1: the text was cut off in its last line, 'vllm:spec'"):
+        read_metrics("vllm:num_requests_running 1.0\nvllm:spec_decode_x 1\nvllm:spec")
+
+
+def test_a_difference_says_that_the_earlier_scrape_was_cut_off():
+    earlier = read_metrics(vllm(100, 300, 150) + "vllm:lat{")
+    one = read_metrics(vllm(300, 900, 600)).since(earlier)
+    assert one.warnings[0].startswith(f"of the earlier scrape: {CUT_OFF}")
 
 
 # Two scrapes.

@@ -8,9 +8,11 @@ responses and benchmarks, and the log lines that people paste.
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from course_lib.engines import llama_cpp, sglang, tensorrt_llm, vllm
 from course_lib.engines.acceptance import Acceptance, implied_alpha, interpret, pooled
+from course_lib.engines.ending import cut_off
 from course_lib.engines.reading import Reading, draft_length, pool
 from course_lib.engines.text import Scrape, is_json, json_objects
 
@@ -47,7 +49,7 @@ def read_all(text: str, k: int | None = None) -> list[Acceptance]:
         return found
     for engine in _ENGINES:
         if re.search(engine.MARK, text, re.MULTILINE):
-            raise ValueError(f"{engine.ENGINE}: {engine.MISSING}")
+            raise ValueError(f"{engine.ENGINE}: {cut_off(text) or engine.MISSING}")
     if not text.strip():
         raise ValueError("the text is empty.")
     raise ValueError("nothing here is recognised as speculation counts of vLLM, SGLang, TensorRT-LLM or "
@@ -79,10 +81,11 @@ def _readings(text: str, k: int | None) -> Iterable[Reading]:
                 break
     if is_json(text):
         return  # a response's own text may hold an engine's log line
-    scrape = Scrape(text)
+    scrape, cut = Scrape(text), cut_off(text)
     lines = [line for line in text.splitlines() if not line.lstrip().startswith(("{", "[{", "data:"))]
     for engine in _ENGINES:
-        yield from engine.read_scrape(scrape, k)
+        for reading in engine.read_scrape(scrape, k):
+            yield replace(reading, warnings=(*reading.warnings, cut)) if cut else reading
         yield from engine.read_log(lines, k)
 
 

@@ -12,6 +12,7 @@ LONGEST_DRAFT = 1000
 COUNTS = ("rounds", "drafted", "accepted", "judged", "emitted", "generated")
 _LARGEST_COUNT = 1e18
 SINCE_THE_START = "Counts since the engine started: for now, take two scrapes."
+CUT_OFF = "the text was cut off"  # so begins every warning that something is missing from a scrape
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def pool(readings: Sequence[Reading]) -> Reading:
 def difference(later: Reading, earlier: Reading) -> Reading:
     """What happened between two scrapes of the same counters.
 
-    If they were reset in between (the engine restarted), the counts since the restart, and a warning.
+    If they were reset in between (the engine restarted), the counts since the restart, and a warning. If the
+    earlier text was cut off, there is a warning, too.
     Raises ValueError where a difference has no meaning: other engine, model or k, rates, not cumulative.
     """
     if (later.engine, later.model) != (earlier.engine, earlier.model):
@@ -134,7 +136,9 @@ def difference(later: Reading, earlier: Reading) -> Reading:
         back.append("the counters have a new date of creation")
     # The gauges speak of a moment, not of the interval.
     later = replace(later, tokens_per_round=None, prefix_rate=None, cumulative=False, k=later.k or earlier.k,
-                    notes=tuple(note for note in later.notes if note != SINCE_THE_START))
+                    notes=tuple(note for note in later.notes if note != SINCE_THE_START),
+                    warnings=(*later.warnings, *(f"of the earlier scrape: {warning}" for warning in
+                                                 earlier.warnings if warning.startswith(CUT_OFF))))
     if back:
         reset = (f"the engine restarted between the scrapes ({back[0]}): these are the counts since then, "
                  "and what it counted before is lost.")

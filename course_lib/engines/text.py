@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from course_lib.engines.reading import LONGEST_DRAFT, agree, count
+from course_lib.engines.reading import CUT_OFF, LONGEST_DRAFT, agree, count
 
 # Only these lines of an exposition matter here; a broken line among the thousand others does not.
 _OURS = re.compile(
@@ -31,7 +31,7 @@ class Scrape:
             line = line.strip()
             if not _OURS.match(line):
                 continue
-            name, labels, value = _sample(line, number)
+            name, labels, value = sample(line, number)
             if name.endswith(_NOT_VALUES):
                 continue
             series = self._samples.setdefault(name, {})
@@ -77,14 +77,33 @@ class Scrape:
         """When a counter began, from its `_created` gauge: never a count, but it tells of a restart."""
         return self.gauge(f"{name}_created", model)
 
+    def series(self, name: str, model: str | None) -> set[tuple]:
+        """The labels of a counter's samples, one for each engine or rank behind the address."""
+        return {tuple(sorted(labels.items())) for labels, _ in self._of(name, model)}
+
     def _of(self, name: str, model: str | None) -> list[tuple[dict, float]]:
         series = self._samples.get(f"{name}_total") or self._samples.get(name) or {}
         return [(labels, value) for key, value in series.items()
                 if _model(labels := dict(key)) == model]
 
 
+def sample(line: str, at: int) -> tuple[str, dict, float]:
+    """Name, labels and value of line number `at`; ValueError if that is no sample."""
+    line = line.partition(" # ")[0]  # an OpenMetrics exemplar
+    try:
+        (family,) = text_string_to_metric_families(line + "\n")
+        (found,) = family.samples
+        return found.name, dict(found.labels), float(found.value)
+    except Exception as error:  # the parser meets broken lines with whatever went wrong inside it
+        raise ValueError(f"line {at} is not a Prometheus sample ({error}): {line[:60]!r}") from None
+
+
 def draft_counters(scrape: Scrape, start: str, model: str | None, k: int | None) -> dict:
-    """The four counters that vLLM V1 and llama.cpp name alike after `start`, as fields of a Reading."""
+    """The four counters that vLLM V1 and llama.cpp name alike after `start`, as fields of a Reading.
+
+    An engine counts drafts, drafted and accepted tokens together. A warning says which of them lacks series
+    that another has; only drafts may be missing as a whole, as from older builds.
+    """
     positions = scrape.positions(f"{start}accepted_tokens_per_pos", "position", model)
     names = {"rounds": "drafts", "drafted": "draft_tokens", "accepted": "accepted_tokens"}
     values = {ours: scrape.total(start + theirs, model) for ours, theirs in names.items()}
@@ -92,7 +111,12 @@ def draft_counters(scrape: Scrape, start: str, model: str | None, k: int | None)
     if positions:
         reported["per_position"] = f"{start}accepted_tokens_per_pos_total / {start}drafts_total"
     k = agree(k, len(positions) if positions else None, "the number of position labels")
-    return {**values, "positions": positions, "k": k, "reported": reported}
+    series = {theirs: scrape.series(start + theirs, model) for theirs in names.values()}
+    every = set().union(*series.values())
+    lacking = [theirs for theirs, found in series.items() if found != every and (found or theirs != "drafts")]
+    warnings = [f"{CUT_OFF}, or filtered: {start}{theirs}_total is there for {len(series[theirs])} of "
+                f"{len(every)} series, so counts are missing. Scrape again." for theirs in lacking]
+    return {**values, "positions": positions, "k": k, "reported": reported, "warnings": tuple(warnings)}
 
 
 def is_json(text: str) -> bool:
@@ -158,16 +182,6 @@ def numbers(node: dict, *keys: str) -> tuple[float, ...] | None:
                 raise ValueError(f"{key} has {len(values)} entries: no draft is that long.")
             return tuple(number({key: value}, key) or 0.0 for value in values)
     return None
-
-
-def _sample(line: str, at: int) -> tuple[str, dict, float]:
-    line = line.partition(" # ")[0]  # an OpenMetrics exemplar
-    try:
-        (family,) = text_string_to_metric_families(line + "\n")
-        (sample,) = family.samples
-        return sample.name, dict(sample.labels), float(sample.value)
-    except Exception as error:  # the parser meets broken lines with whatever went wrong inside it
-        raise ValueError(f"line {at} is not a Prometheus sample ({error}): {line[:60]!r}") from None
 
 
 def _model(labels: dict) -> str | None:

@@ -175,11 +175,14 @@ def _serve(starts: dict, at_once: bool, timeout: float, measure: Callable) -> li
 
 
 def _urls(text: str) -> dict[int, str]:
+    from course_lib.engines.client import root
+
     found = {}
     for part in text.split(","):
         k, mark, address = part.strip().partition("=")
-        if not mark or not k.isascii() or not k.isdigit() or not address.startswith(("http://", "https://")):
+        if not mark or not k.isascii() or not k.isdigit():
             raise ValueError(f"--urls has {part.strip()!r}: write K=http://HOST:PORT, with commas between")
+        root(address)  # raises for what is no address
         if int(k) in found:
             raise ValueError(f"--urls has two engines for k={int(k)}")
         found[int(k)] = address

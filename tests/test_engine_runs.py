@@ -99,8 +99,9 @@ def test_refused_and_endless_are_answers_and_no_address_is_not():
         assert ask(client, f"http://127.0.0.1:{free_port()}", "toy", CHAT, 8).error == "refused"
         slow = ask(client, one.url, "toy", CHAT, 50, limit=0.1)
         assert slow.error == "timeout" and slow.seconds < 1
-        with pytest.raises(ValueError, match="write http://HOST:PORT"):
-            ask(client, "localhost:8000", "toy", CHAT, 8)
+        for address in ("localhost:8000", "http:/localhost:8000", "http://", "http://localhost:80000"):
+            with pytest.raises(ValueError, match=f"'{address}' is no address: write http://HOST:PORT"):
+                ask(client, address, "toy", CHAT, 8)
         assert served_model(one.url) == "toy"
         with pytest.raises(ValueError, match="cannot be reached"):
             served_model(f"http://127.0.0.1:{free_port()}")
@@ -548,6 +549,8 @@ def test_check_says_fail_and_undecided_by_its_status(monkeypatch):
     (["check", "--base", "x", "--spec", "y"], "check: 'x' is no address"),
     (["sweep", "--out", "f"], "sweep: give --urls of engines that run, or --engine"),
     (["sweep", "--out", "f", "--urls", "3"], "sweep: --urls has '3': write K=http"),
+    (["sweep", "--out", "f", "--urls", "3=http:/a"], "sweep: 'http:/a' is no address: write http"),
+    (["sweep", "--out", "f", "--urls", "3=http://a:80000"], "sweep: 'http://a:80000' is no address"),
     (["sweep", "--out", "f", "--urls", "3=http://a,3=http://b"], "sweep: --urls has two engines for k=3"),
     (["sweep", "--out", "f", "--urls", "3=http://a", "--ks", "0"], "sweep: --urls has no engine for k=0"),
     (["sweep", "--out", "/none/f", "--urls", "3=http://a"], "sweep: there is no folder"),

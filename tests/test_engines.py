@@ -540,7 +540,10 @@ def test_command(tmp_path):
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["no-such-file.txt"], "there is no file no-such-file.txt"), (["localhost:8000"], "write http://localhost:8000"),
-    (["http://127.0.0.1:9/metrics"], "is the server up"), (["http://"], "cannot be reached"),
+    (["http://127.0.0.1:9/metrics"], "is the server up"),
+    *(([source], f"{source!r} is no address: write http://HOST:PORT.") for source in (
+        "http://", "http:/localhost:8000", "http:localhost:8000", "http://:8000", "http://localhost:80000",
+        "http://localhost:0", "http://localhost:8000a", "http://localhost 8000", "ftp://localhost")),
     (["-", "--watch", "1"], "standard input"), ([str(FIXTURES / "llama_cpp.txt"), "--watch", "0"], "above 0"),
     ([str(FIXTURES / "llama_cpp.txt"), "--costs", "none.json"], "none.json cannot be read"),
     ([str(FIXTURES / "llama_cpp.txt"), "--model", "x"], "no model 'x'"), (["README.md"], "nothing here"),

@@ -20,6 +20,8 @@ from typing import NamedTuple, TypeVar
 
 import httpx
 
+from course_lib.engines.scrape import check_address
+
 Item, Key = TypeVar("Item"), TypeVar("Key")
 _OVERLOADED = (429, 503)
 _GIVE_UP = 5  # failures in a row after which a dead engine is asked no further
@@ -189,7 +191,7 @@ def request(client: httpx.Client, address: str, body: dict | None = None) -> dic
         found = response.json() if response.status_code == 200 else None
     except httpx.TimeoutException:
         raise ValueError(f"{address} did not answer in time: is the engine overloaded?") from None
-    except (httpx.HTTPError, httpx.InvalidURL) as problem:
+    except httpx.HTTPError as problem:
         said = _short(str(problem)) or type(problem).__name__
         raise ValueError(f"{address} cannot be reached ({said}): is the engine up, and is this its "
                          "port?") from None
@@ -243,8 +245,8 @@ def _logprob(value: float | None) -> float:
 
 
 def root(base: str) -> str:
-    if not base.startswith(("http://", "https://")):
-        raise ValueError(f"{base!r} is no address: write http://HOST:PORT.")
+    """An engine's address as it is before /v1. Raises ValueError for what is no address."""
+    check_address(base)
     return base.rstrip("/").removesuffix("/v1").rstrip("/")
 
 

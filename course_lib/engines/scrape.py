@@ -17,7 +17,8 @@ def fetch_text(source: str, timeout: float = 5.0) -> str:
     """
     if source == "-":
         return sys.stdin.buffer.read(_MOST_BYTES).decode(errors="replace")
-    if re.match(r"https?://", source):
+    if re.match(r"https?:", source) or ("://" in source and not Path(source).exists()):
+        check_address(source)
         return _get(source, timeout)
     if re.fullmatch(r"[\w.-]+:\d+(/\S*)?", source) and not Path(source).exists():
         raise ValueError(f"there is no file {source}; if it is a server, write http://{source}")
@@ -25,8 +26,21 @@ def fetch_text(source: str, timeout: float = 5.0) -> str:
         return file.read(_MOST_BYTES).decode(errors="replace")
 
 
-def _get(address: str, timeout: float) -> str:
+def check_address(address: str) -> None:
+    """Raise ValueError unless this is http:// or https://, a host, and a port that can be, if any."""
     import httpx  # here, since a file is read without it
+
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL:
+        url = httpx.URL()
+    there = url.scheme in ("http", "https") and url.host and not re.search(r"\s", address)
+    if not there or not 1 <= (1 if url.port is None else url.port) <= 65535:
+        raise ValueError(f"{address!r} is no address: write http://HOST:PORT.")
+
+
+def _get(address: str, timeout: float) -> str:
+    import httpx
 
     try:
         url = httpx.URL(address)
@@ -44,7 +58,7 @@ def _get(address: str, timeout: float) -> str:
     except httpx.TimeoutException:
         raise ValueError(f"{address} does not answer within {timeout:g} s: is the server up, and is this its "
                          "port?") from None
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except httpx.HTTPError as error:
         raise ValueError(f"{address} cannot be reached ({str(error) or type(error).__name__}): is the server "
                          "up, and is this its port?") from None
 

@@ -56,8 +56,9 @@ def check(
     from course_lib.engines.client import served_model
     from course_lib.measure import choose_prompts
 
-    names = [model or served_model(address) for address in (base, spec)]
+    room.check_arguments(base, spec, new_tokens, temperature, samples, level, tie, concurrency, seed, timeout)
     asked = choose_prompts(prompts, split(routes), limit)
+    names = [model or served_model(address) for address in (base, spec)]
     with progress_bar() as bar:
         found = room.check(base, spec, *names, [prompt.messages for prompt in asked], new_tokens=new_tokens,
                            temperature=temperature, samples=samples, level=level, tie=tie,

@@ -536,13 +536,38 @@ def test_the_command_of_an_engine():
 def test_check_says_fail_and_undecided_by_its_status(monkeypatch):
     monkeypatch.setattr(checking, "check", partial(check, short=SHORT))
     runner = CliRunner()
-    with engine(sharp=8.0) as base, engine(k=3, sharp=8.0, fault="greedy") as wrong:
+    with engine(sharp=8.0) as base, engine(sharp=8.0) as other, \
+            engine(k=3, sharp=8.0, fault="greedy") as wrong:
         options = ["engine", "check", "--base", base.url, "--samples", "20", "--limit", "1"]
         done = runner.invoke(cli.app, [*options, "--spec", wrong.url, "--json"])
         assert done.exit_code == 1 and json.loads(done.stdout)["verdict"] == "fail"
-        done = runner.invoke(cli.app, [*options, "--spec", base.url])
+        done = runner.invoke(cli.app, [*options, "--spec", other.url])
         assert done.exit_code == 2 and "drafted nothing" in done.stdout
         assert done.stdout.endswith("undecided\n")
+
+
+@pytest.mark.parametrize("option, value, said", [
+    ("--spec", "HTTP://127.0.0.1:{port}/v1/", "is given as the engine with speculation and as the one"),
+    ("--spec", "http:/127.0.0.1", "is no address: write http://HOST:PORT"),
+    ("--level", "1", "level is 1: it must be between 0 and 1"),
+    ("--samples", "19", "samples must be 20 or more, not 19"),
+    ("--tie", "nan", "tie must be 0 or more, not nan"),
+    ("--temperature", "-1", "temperature must be 0 or more, not -1"),
+    ("--seed", "-1", "seed must be 0 or more, not -1"),
+    ("--concurrency", "0", "concurrency must be 1 or more, not 0"),
+    ("--timeout", "0", "timeout must be above 0 seconds, not 0"),
+    ("--new-tokens", "0", "new tokens must be 1 or more, not 0"),
+    ("--limit", "0", "limit must be 1 or more prompts"),
+    ("--routes", "verse", "there is no route 'verse'"),
+    ("--prompts", "none.txt", "there is no file none.txt"),
+])
+def test_check_looks_at_its_options_before_it_asks_an_engine(option, value, said, capsys):
+    port = free_port()  # nobody is there: asked, it could not be reached
+    given = {"--base": f"http://127.0.0.1:{port}", "--spec": "http://127.0.0.1:9"} | {
+        option: value.format(port=port)}
+    assert cli.main(["engine", "check", *[word for pair in given.items() for word in pair]]) == 2
+    shown = capsys.readouterr().err
+    assert said in shown and shown.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments, said", [

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import httpx
 import numpy as np
 
-from course_lib.engines.client import Answer, ask, ask_all, connect
+from course_lib.engines.client import Answer, ask, ask_all, connect, root
 from course_lib.engines.counters import between, snapshot
 
 # Patterns that go on in few ways for several tokens, at temperature 1 and for small models, too. Several: the
@@ -57,9 +57,7 @@ def check(base: str, spec: str, model: str, spec_model: str, prompts: Sequence[l
     throughout. It is undecided where nothing could be compared, or nothing was drafted.
     Raises ValueError for arguments that make no test.
     """
-    if not 0 < level < 1 or samples < 20 or temperature < 0 or concurrency < 1 or tie < 0:
-        raise ValueError("level is between 0 and 1, temperature 0 or more, samples at least 20, concurrency "
-                         "at least 1 and tie 0 or more.")
+    check_arguments(base, spec, new_tokens, temperature, samples, level, tie, concurrency, seed, timeout)
     with connect(timeout) as client:
         plain, start = snapshot(base, model), snapshot(spec, spec_model)
         parts = {"greedy": _greedy(client, (base, model), (spec, spec_model), prompts, new_tokens, tie,
@@ -88,6 +86,23 @@ def check(base: str, spec: str, model: str, spec_model: str, prompts: Sequence[l
     if not temperature:
         reasons.append("sampled: not tested at temperature 0. Sampled text may be wrong all the same.")
     return {"verdict": verdict, "reasons": reasons, "base": base, "spec": spec, "model": spec_model, **parts}
+
+
+def check_arguments(base: str, spec: str, new_tokens: int, temperature: float, samples: int, level: float,
+                    tie: float, concurrency: int, seed: int, timeout: float) -> None:
+    """Raise ValueError for arguments that make no test: now, before an engine is asked anything."""
+    if httpx.URL(root(base)) == httpx.URL(root(spec)):
+        raise ValueError(f"{base} is given as the engine with speculation and as the one without: give the "
+                         "addresses of two.")
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level:g}: it must be between 0 and 1.")
+    for name, value, least in (("new tokens", new_tokens, 1), ("samples", samples, 20),
+                               ("concurrency", concurrency, 1), ("temperature", temperature, 0),
+                               ("tie", tie, 0), ("seed", seed, 0)):
+        if not least <= value < math.inf:
+            raise ValueError(f"{name} must be {least} or more, not {value:g}.")
+    if not 0 < timeout < math.inf:
+        raise ValueError(f"timeout must be above 0 seconds, not {timeout:g}.")
 
 
 def counted(found: dict) -> list[str]:

@@ -120,6 +120,10 @@ def sweep(
     wanted = sorted(engines) if ks is None and urls else numbers(ks or "0,3,5,7,9", "--ks")
     if missing := [k for k in wanted if urls and k not in engines]:
         raise ValueError(f"--urls has no engine for k={missing[0]}")
+    last = port + len(wanted) - 1 if at_once else port
+    if engine and not 1 <= port <= last <= 65535:
+        raise ValueError(f"--port is {port}: a port is a number from 1 to 65535" + (
+            f", and with --at-once {len(wanted)} engines take {port} to {last}" if last > port else ""))
     loads = numbers(concurrency, "--concurrency")
     if min(loads) < 1:
         raise ValueError("--concurrency: a load is 1 request at a time or more")

@@ -578,6 +578,10 @@ def test_check_looks_at_its_options_before_it_asks_an_engine(option, value, said
     (["sweep", "--out", "f", "--urls", "3=http://a:80000"], "sweep: 'http://a:80000' is no address"),
     (["sweep", "--out", "f", "--urls", "3=http://a,3=http://b"], "sweep: --urls has two engines for k=3"),
     (["sweep", "--out", "f", "--urls", "3=http://a", "--ks", "0"], "sweep: --urls has no engine for k=0"),
+    *((["sweep", "--out", "f", "--engine", "vllm", "--port", *words.split()], f"sweep: --port is {said}") for
+      words, said in (("0", "0: a port is a number from 1 to 65535\n"), ("65536", "65536: a port is"),
+                      ("65533 --at-once --ks 0,1,2,3", "65533: a port is a number from 1 to 65535, and with "
+                       "--at-once 4 engines take 65533 to 65536\n"))),
     (["sweep", "--out", "/none/f", "--urls", "3=http://a"], "sweep: there is no folder"),
     (["sweep", "--out", "f", "--urls", "3=http://a", "--concurrency", "0"], "sweep: --concurrency: a"),
 ])

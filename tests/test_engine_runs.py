@@ -525,6 +525,8 @@ def test_the_command_of_an_engine():
     for bad, speculative, why in (("serve {speculative}", "{}", "needs \\{port"), (line, "word", "neither"),
                                   ("serve {port}", "{}", "needs \\{port"), (line, "[1]", "neither"),
                                   (line + " {target}", "{}", "nothing says"),
+                                  (line + " 'x", "{}", "--serve is .* \\(no closing quotation\\): close"),
+                                  (line, "-x \\", "--speculative is .* \\(no escaped character\\)"),
                                   (line, "-md {draft}", "nothing says")):
         with pytest.raises(ValueError, match=why):
             engine_command(bad, speculative, 1, 1)

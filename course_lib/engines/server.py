@@ -97,7 +97,7 @@ def engine_command(serve: str, speculative: str, port: int, k: int, target: str 
     speculative: words, or for vLLM the JSON of --speculative-config without num_speculative_tokens, such as
     {"method": "ngram", "prompt_lookup_max": 4}. Raises ValueError for other input.
     """
-    words = shlex.split(serve)
+    words = _words(serve, "--serve")
     if "{port}" not in serve or "{speculative}" not in words:
         raise ValueError("the command to serve needs {port} and, as a word of its own, {speculative}.")
     names = {"{port}": str(port), "{target}": target, "{draft}": draft, "{k}": str(k), "{k+1}": str(k + 1)}
@@ -105,8 +105,9 @@ def engine_command(serve: str, speculative: str, port: int, k: int, target: str 
         if name in serve + speculative and not names[name]:
             raise ValueError(f"the command has {name}, and nothing says what that is: give --pair, or "
                              "--target and --draft.")
-    flags = shlex.split(speculative)
-    if not speculative.startswith("-"):
+    if speculative.startswith("-"):
+        flags = _words(speculative, "--speculative")
+    else:
         try:
             settings = dict(json.loads(speculative))
         except (ValueError, TypeError):
@@ -117,6 +118,14 @@ def engine_command(serve: str, speculative: str, port: int, k: int, target: str 
     filled = [part for word in words
               for part in ((flags if k else []) if word == "{speculative}" else [word])]
     return [re.sub(r"\{(port|target|draft|k|k\+1)\}", lambda name: names[name[0]], word) for word in filled]
+
+
+def _words(text: str, option: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"{option} is {text!r}, which no shell could read ({str(error).lower()}): close "
+                         "every quote, and write a backslash twice.") from None
 
 
 def _begin(client: httpx.Client, start: Start) -> subprocess.Popen:

@@ -58,15 +58,19 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
                   help="How many tokens should the draft propose? Measure acceptance, then decide.")
 
 
-def command(function, app=app):
-    """Register `function` as the command of its name, with bad input reported in one line."""
+def command(function, app=app, group=""):
+    """Register `function` as the command of its name, with bad input reported in one line.
+
+    group: the word before that name, of a command that has one; messages begin with both.
+    """
 
     @functools.wraps(function)
     def guarded(*args, **kwargs):
         try:
             return function(*args, **kwargs)
         except (ValueError, FetchError, OSError) as error:
-            print(f"{function.__name__}: {' '.join(_said(error).split())}", file=sys.stderr)
+            name = f"{group} {function.__name__}".strip()
+            print(f"{name}: {' '.join(_said(error).split())}", file=sys.stderr)
             raise typer.Exit(2) from None
 
     return app.command()(guarded)
@@ -78,7 +82,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         status = app(args=arguments or ["--help"], prog_name="python -m course_lib", standalone_mode=False)
     except UsageError as error:
-        name = error.ctx.info_name if error.ctx and error.ctx.parent else "course_lib"
+        names, at = [], error.ctx
+        while at and at.parent:
+            names, at = [at.info_name, *names], at.parent
+        name = " ".join(names) or "course_lib"
         print(f"{name}: {' '.join(error.format_message().split())}", file=sys.stderr)
         return 2
     except typer.Abort:

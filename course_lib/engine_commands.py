@@ -29,8 +29,8 @@ Timeout = Annotated[float, typer.Option(help="Seconds without a sign of life: th
 def add(app: typer.Typer, command: Callable) -> None:
     """Register the commands below `engine`; command: registers a function and reports bad input."""
     engine = typer.Typer(help="Check and sweep engines that run (vLLM and the like).")
-    command(check, engine)
-    command(sweep, engine)
+    command(check, engine, "engine")
+    command(sweep, engine, "engine")
     app.add_typer(engine, name="engine")
 
 

@@ -569,11 +569,13 @@ def test_check_looks_at_its_options_before_it_asks_an_engine(option, value, said
         option: value.format(port=port)}
     assert cli.main(["engine", "check", *[word for pair in given.items() for word in pair]]) == 2
     shown = capsys.readouterr().err
-    assert said in shown and shown.count("\n") == 1
+    assert shown.startswith("engine check: ") and said in shown and shown.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments, said", [
     (["check", "--base", "x", "--spec", "y"], "check: 'x' is no address"),
+    (["sweep"], "sweep: Missing option '--out'"),
+    (["check", "--base", "x", "--spec", "y", "--tie", "few"], "check: Invalid value for '--tie'"),
     (["sweep", "--out", "f"], "sweep: give --urls of engines that run, or --engine"),
     (["sweep", "--out", "f", "--urls", "3"], "sweep: --urls has '3': write K=http"),
     (["sweep", "--out", "f", "--urls", "3=http:/a"], "sweep: 'http:/a' is no address: write http"),
@@ -591,7 +593,7 @@ def test_wrong_use_is_one_line_and_status_2(arguments, said, capsys, tmp_path, m
     monkeypatch.chdir(tmp_path)
     assert cli.main(["engine", *arguments]) == 2
     shown = capsys.readouterr()
-    assert shown.out == "" and shown.err.startswith(said) and shown.err.count("\n") == 1
+    assert shown.out == "" and shown.err.startswith(f"engine {said}") and shown.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -118,7 +118,7 @@ MESSAGES = [pytest.param(head, message, id=head[:40].replace(" ", "-")) for head
 @pytest.mark.parametrize(("head", "message"), MESSAGES)
 def test_a_quoted_message_is_one_that_is_printed(head, message, printed):
     """Compared clause by clause: a message may be put together from several places."""
-    clauses = re.split(r"…|[:,;.] |[()`]|^○|^✗|\.$", re.sub(r"^[a-z]+: ", "", message))
+    clauses = re.split(r"…|[:,;.] |[()`]|^○|^✗|\.$", re.sub(r"^[a-z]+( [a-z]+)?: ", "", message))
     clauses = [clause.strip() for clause in clauses if len(clause.strip()) >= 12]
     assert clauses, "nothing is left to compare"
     for clause in clauses:

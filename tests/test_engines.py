@@ -556,6 +556,18 @@ def test_command_refuses_in_one_line(arguments, message, monkeypatch):
     assert message in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_of_two_texts_the_one_that_cannot_be_read_is_named(tmp_path):
+    whole, empty = FIXTURES / "two_models.txt", tmp_path / "empty.txt"
+    empty.touch()
+    for arguments, said in (([whole, "--since", empty], f"{empty}: the text is empty."),
+                            ([empty, "--since", whole], f"{empty}: the text is empty."),
+                            (["-", "--since", whole], "standard input: the text is empty."),
+                            ([whole, "--since", FIXTURES / "llama_cpp.txt", "--model", "b"],
+                             f"{FIXTURES / 'llama_cpp.txt'}: no model 'b' here: there is llama.cpp."),
+                            ([empty], "the text is empty.")):
+        assert run(*arguments).stderr == f"metrics: {said}\n"
+
+
 def test_costs_give_the_best_k(tmp_path):
     from course_lib.costs import CostTable, RoundCosts
 

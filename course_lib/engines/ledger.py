@@ -32,10 +32,19 @@ def read(source: str, since: str | None = None, k: int | None = None,
          model: str | None = None) -> list[Acceptance]:
     """The acceptances of a source (see `scrape.fetch_text`); with `since`, what came after that scrape.
 
-    Raises ValueError where nothing is left for this model, or the scrapes have nothing in common.
+    Raises ValueError where nothing is left for this model, or the scrapes have nothing in common; of two
+    sources it says which one is meant.
     """
-    found = _of_model(read_all(fetch_text(source), k), model)
-    return between(found, _of_model(read_all(fetch_text(since), k), model)) if since else found
+    def found(place: str) -> list[Acceptance]:
+        text = fetch_text(place)
+        try:
+            return _of_model(read_all(text, k), model)
+        except ValueError as error:
+            if not since:
+                raise
+            raise ValueError(f"{'standard input' if place == '-' else place}: {error}") from None
+
+    return between(found(source), found(since)) if since else found(source)
 
 
 def between(now: list[Acceptance], before: list[Acceptance]) -> list[Acceptance]:

@@ -251,7 +251,10 @@ def test_a_room_is_read_with_those_first_who_are_not_ready(tmp_path):
     found = json.loads(CliRunner().invoke(cli.app, ["doctor", "--room", str(tmp_path), "--json"]).stdout)
     assert [one["who"] for one in found] == ["bo", "cy", "ana"]
     (tmp_path / "none").mkdir()
-    assert CliRunner().invoke(cli.app, ["doctor", "--room", str(tmp_path / "none")]).exit_code == 2
+    for name, said in (("none", "{} is empty"), ("nowhere", "there is no folder {}: name the folder"),
+                       ("ana.json", "{} is a file: name the folder")):
+        done = CliRunner().invoke(cli.app, ["doctor", "--room", str(tmp_path / name)])
+        assert done.exit_code == 2 and done.stderr.startswith(f"doctor: {said.format(tmp_path / name)}")
 
 
 def test_speed_is_a_row_and_a_pair_that_does_not_decode_a_failure():

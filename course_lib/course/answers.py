@@ -17,6 +17,9 @@ class Answer(NamedTuple):
 
 def read(folder: Path) -> list[Answer]:
     """Every file of a folder, those who are not ready first. Raises ValueError where there is none."""
+    if not folder.is_dir():
+        there = f"{folder} is a file" if folder.exists() else f"there is no folder {folder}"
+        raise ValueError(f"{there}: name the folder with the answers of `doctor --json`, a file a person")
     files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
     if not files:
         raise ValueError(f"{folder} is empty: put the answers of `doctor --json` there, a file a person")

@@ -292,6 +292,20 @@ def test_a_bundle_has_what_it_takes_and_nothing_else(packed):
     assert [path.name for path in packed.parent.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_bundle_that_is_broken_off_leaves_what_was_there(packed, tmp_path, monkeypatch, error):
+    def stopped(folder):
+        (folder / "half.whl").touch()
+        raise error
+
+    monkeypatch.setattr(bundle, "_wheels", stopped)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for name in ("bundle", "other"):
+        with pytest.raises(error):
+            bundle.make(tmp_path / name, lambda text: None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before and packed.exists()
+
+
 def test_a_bundle_replaces_a_bundle_and_nothing_else(packed, tmp_path):
     assert bundle.make(tmp_path / "bundle", lambda text: None) == packed
     (tmp_path / "mine").mkdir()

@@ -57,8 +57,9 @@ sys.exit(status)
 def make(out: Path, say: Callable[[str], None] = print) -> Path:
     """Write the folder `out` and beside it `out`.tar, which is returned. An earlier one is replaced.
 
-    Raises FetchError where the model is not there, ValueError where `out` holds something else, cannot be
-    written, or pip cannot get the wheels.
+    Until the folder is whole it has another name; broken off, it is removed. Raises FetchError where the
+    model is not there, ValueError where `out` holds something else, cannot be written, or pip cannot get the
+    wheels.
     """
     if not intact(TARGET_FOLDER):
         raise FetchError("the target model is not here: run python -m course_lib fetch first")
@@ -68,22 +69,29 @@ def make(out: Path, say: Callable[[str], None] = print) -> Path:
     check_writable(packed)
     part = out.with_name(f".{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    (part / "wheels").mkdir(parents=True)
-    say("wheels of everything in requirements.lock (minutes, several hundred MB)")
-    _wheels(part / "wheels")
-    say("the course and the model")
-    shutil.copytree(ROOT, part / "course", ignore=LEFT_BEHIND)
-    shutil.copytree(TARGET_FOLDER, part / "course" / "data" / "models" / TARGET_FOLDER.name)
-    (part / "install.py").write_text(INSTALL, encoding="utf-8")
-    machine = {"python": platform.python_version().rpartition(".")[0], "system": platform.system(),
-               "machine": platform.machine()}
-    (part / "bundle.json").write_text(json.dumps(machine) + "\n", encoding="utf-8")
-    say("packing")
-    shutil.rmtree(out, ignore_errors=True)
-    part.rename(out)
+    try:
+        _fill(part, say)
+        say("packing")
+        shutil.rmtree(out, ignore_errors=True)
+        part.rename(out)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     with replacing(packed) as unfinished, tarfile.open(unfinished, "w") as archive:
         archive.add(out, out.name)
     return packed
+
+
+def _fill(folder: Path, say: Callable[[str], None]) -> None:
+    (folder / "wheels").mkdir(parents=True)
+    say("wheels of everything in requirements.lock (minutes, several hundred MB)")
+    _wheels(folder / "wheels")
+    say("the course and the model")
+    shutil.copytree(ROOT, folder / "course", ignore=LEFT_BEHIND)
+    shutil.copytree(TARGET_FOLDER, folder / "course" / "data" / "models" / TARGET_FOLDER.name)
+    (folder / "install.py").write_text(INSTALL, encoding="utf-8")
+    machine = {"python": platform.python_version().rpartition(".")[0], "system": platform.system(),
+               "machine": platform.machine()}
+    (folder / "bundle.json").write_text(json.dumps(machine) + "\n", encoding="utf-8")
 
 
 def _wheels(folder: Path) -> None:

@@ -20,6 +20,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "data" / "prompts"
 # Who speaks, as logs of different origin say it.
 ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
          "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "tool": "user"}
+_TURNS = "{name}: {turns} of {prompts} prompts have several turns, of which only the first is asked"
 
 
 @dataclass(frozen=True)
@@ -70,26 +71,29 @@ def read_prompts(path: str | Path, skip_bad: bool = False,
     the target writes its own. Tools as OpenAI logs them: an assistant's "tool_calls" become the text of its
     message, as JSON, and a "tool" message becomes the user's, since few chat templates know more.
     skip_bad: leave out lines that cannot be read, instead of refusing the file with the number of the
-    first. say: is told of those, and of repeated prompts, which are left out: a prompt twice is not two
-    observations. Raises ValueError when a line is bad, or nothing is left.
+    first. say: is told of those, of turns that are not asked, and of repeated prompts, which are left out: a
+    prompt twice is not two observations. Raises ValueError when a line is bad, or nothing is left.
     """
     path = Path(path)
     lines, kind = _lines(path), path.suffix.lower()
     as_json = kind in (".jsonl", ".json", ".ndjson") or (kind != ".txt" and lines and lines[0][1][0] == "{")
-    read = _request if as_json else lambda line: ("mine", [{"role": "user", "content": line}])
-    prompts, seen, repeated = [], set(), []
+    read = _request if as_json else lambda line: ("mine", [{"role": "user", "content": line}], False)
+    prompts, seen, repeated, turns = [], set(), [], 0
     found, bad = _each(path, lines, read, skip_bad)
-    for number, (route, messages) in found:
+    for number, (route, messages, more) in found:
         same = (route, json.dumps(messages))
         if same in seen:
             repeated.append(number)
             continue
         seen.add(same)
+        turns += more
         prompts.append(Prompt(f"{path.name}:{number}", route, "own", messages))
     if bad:
         say(f"{path.name}: left out {_listed(bad)}: not readable as a prompt")
     if repeated:
         say(f"{path.name}: left out {_listed(repeated)}: the same as an earlier prompt")
+    if turns:
+        say(_TURNS.format(name=path.name, turns=turns, prompts=len(prompts)))
     if not prompts:
         raise ValueError(f"{path.name} holds no prompt: write one a line")
     return prompts
@@ -107,10 +111,13 @@ def read_log(path: str | Path, skip_bad: bool = False,
     found, bad = _each(path, _lines(path),
                        lambda line: (*_request(line), *_response(json.loads(line), temperature)), skip_bad)
     logged = [Logged(f"{path.name}:{number}", route, "own", messages, response=response)
-              for number, (route, messages, response, _) in found]
+              for number, (route, messages, _, response, _) in found]
+    turns = sum(more for _, (_, _, more, *_) in found)
     silent = sum(not stated for _, (*_, stated) in found)
     if bad:
         say(f"{path.name}: left out {_listed(bad)}: no text of this temperature")
+    if turns:
+        say(_TURNS.format(name=path.name, turns=turns, prompts=len(logged)))
     if silent:
         say(f"{path.name}: {silent} of {len(logged)} texts have no temperature, and are taken as written at "
             f"{temperature:g}")
@@ -156,8 +163,9 @@ def _is_array(text: str) -> bool:
         return False
 
 
-def _request(line: str) -> tuple[str, list[dict[str, str]]]:
-    """Route and messages of one JSON line. A ValueError's text goes on from "FILE line N"."""
+def _request(line: str) -> tuple[str, list[dict[str, str]], bool]:
+    """Route and messages of one JSON line, and whether it has turns that are not asked. A ValueError's text
+    goes on from "FILE line N"."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
@@ -171,6 +179,7 @@ def _request(line: str) -> tuple[str, list[dict[str, str]]]:
     route = row.get("route", "mine")
     if not isinstance(route, str) or not route.strip():
         raise ValueError('has a "route" that is not a name. Write a word')
+    more = False
     if "prompt" in row:
         messages = [{"role": "user", "content": row["prompt"]}]
     elif "messages" in row:
@@ -178,7 +187,8 @@ def _request(line: str) -> tuple[str, list[dict[str, str]]]:
     elif "conversations" in row:
         messages = _messages(row["conversations"], "from", "value")
     elif "turns" in row:
-        messages = [{"role": "user", "content": turn} for turn in _list(row["turns"], "turns")[:1]]
+        first, *others = _list(row["turns"], "turns")
+        messages, more = [{"role": "user", "content": first}], bool(others)
     else:
         has = ", ".join(f'"{name}"' for name in row) or "nothing"
         raise ValueError(f'has neither "prompt", "messages", "conversations" nor "turns" (it has {has}). '
@@ -189,7 +199,7 @@ def _request(line: str) -> tuple[str, list[dict[str, str]]]:
         messages.pop()
     if not messages or messages[-1]["role"] == "system":
         raise ValueError("asks nothing. Add a user's message")
-    return route.strip(), messages
+    return route.strip(), messages, more
 
 
 def _response(row: dict, temperature: float | None) -> tuple[str, bool]:

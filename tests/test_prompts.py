@@ -5,7 +5,7 @@ import json
 import pytest
 
 from course_lib.measure import choose_prompts
-from course_lib.prompts import EXTRA_ROUTES, ROUTES, load_prompts, read_prompts
+from course_lib.prompts import EXTRA_ROUTES, ROUTES, load_prompts, read_log, read_prompts
 
 ASK = [{"role": "user", "content": "Why is the sky blue?"}]
 
@@ -31,7 +31,7 @@ def messages_of(tmp_path, row):
     {"conversations": [{"from": "human", "value": "Why is the sky blue?"}]},
     {"id": "x", "conversations": [{"from": "human", "value": "Why is the sky blue?"},
                                   {"from": "gpt", "value": "Rayleigh."}]},
-    {"question_id": 81, "category": "stem", "turns": ["Why is the sky blue?", "And at night?"]},
+    {"question_id": 81, "category": "stem", "turns": ["Why is the sky blue?"]},
 ])
 def test_every_kind_of_line_asks_the_same(tmp_path, row):
     assert messages_of(tmp_path, row) == ASK
@@ -47,6 +47,18 @@ def test_a_conversation_keeps_its_turns_up_to_the_last_question(tmp_path):
     assert messages_of(tmp_path, {"messages": [{"role": "developer", "content": "Be brief."},
                                                {"role": "user", "content": parts}]}) == [
         {"role": "system", "content": "Be brief."}, {"role": "user", "content": "One\ntwo"}]
+
+
+def test_turns_that_are_not_asked_are_said_once_and_counted(tmp_path):
+    rows = [{"turns": [f"{i}?", *["And then?"] * more]} for i, more in enumerate((1, 0, 3))]
+    lines = "\n".join(json.dumps(row | {"response": "Yes."}) for row in rows)
+    prompts, said = read(tmp_path, lines)
+    assert [prompt.messages[0]["content"] for prompt in prompts] == ["0?", "1?", "2?"]
+    one = "mine.jsonl: 2 of 3 prompts have several turns, of which only the first is asked"
+    assert said == [one]
+    said = []
+    read_log(tmp_path / "mine.jsonl", say=said.append)
+    assert said[0] == one and len(said) == 2  # and that they have no temperature
 
 
 def test_routes_ids_and_order(tmp_path):

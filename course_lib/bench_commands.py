@@ -26,6 +26,7 @@ from course_lib.options import (
     models_of,
     pair_of,
     print_json,
+    progress,
     split,
 )
 
@@ -78,7 +79,7 @@ def bench(
 def _claim(asked: SimpleNamespace, bar) -> tuple[dict, Callable]:
     from course_lib.measure import choose_prompts
 
-    prompts = choose_prompts(asked.prompts, split(asked.routes), asked.limit)
+    prompts = choose_prompts(asked.prompts, split(asked.routes), asked.limit, say=progress)
     models = pair_of(asked.pair, asked.target, asked.draft, None, asked.device, asked.dtype)
     if asked.what == "onepass":
         from course_lib import bench as room
@@ -97,7 +98,7 @@ def _training(asked: SimpleNamespace, bar) -> tuple[dict, Callable]:
     from course_lib import bench as room
     from course_lib.measure import choose_prompts, numbers
 
-    prompts = choose_prompts(asked.prompts, split(asked.routes), asked.limit)
+    prompts = choose_prompts(asked.prompts, split(asked.routes), asked.limit, say=progress)
     target = models_of(asked.pair, asked.target, None)[0]
     found = room.training(target, numbers(asked.layers, "--layers"), prompts, asked.new_tokens,
                           seed=asked.seed, progress=bar)
@@ -126,7 +127,7 @@ def _drafts(asked: SimpleNamespace, bar) -> tuple[dict, Callable]:
             routes = [route for route in ROUTES + EXTRA_ROUTES if route in set(text.rows.route)]
         elif routes is not None:
             text.rows = text.rows[text.rows.route.isin(routes)].reset_index(drop=True)
-    prompts = choose_prompts(asked.prompts, routes, None if text else asked.limit)
+    prompts = choose_prompts(asked.prompts, routes, None if text else asked.limit, say=progress)
     target = load_pair(source, None, asked.device, asked.dtype, "only")
     found = room.compare(target, asked.drafts, prompts, sampling, asked.new_tokens, ks, asked.draft_mode,
                          text, asked.check, asked.limit, asked.batch, asked.seed, command_line(), bar)

@@ -20,6 +20,7 @@ from course_lib.options import (
     command_line,
     models_of,
     print_json,
+    progress,
     split,
 )
 
@@ -57,7 +58,7 @@ def check(
     from course_lib.measure import choose_prompts
 
     room.check_arguments(base, spec, new_tokens, temperature, samples, level, tie, concurrency, seed, timeout)
-    asked = choose_prompts(prompts, split(routes), limit)
+    asked = choose_prompts(prompts, split(routes), limit, say=progress)
     names = [model or served_model(address) for address in (base, spec)]
     with progress_bar() as bar:
         found = room.check(base, spec, *names, [prompt.messages for prompt in asked], new_tokens=new_tokens,
@@ -129,7 +130,7 @@ def sweep(
         raise ValueError("--concurrency: a load is 1 request at a time or more")
     check_writable(out)
     traces, table = [Trace.load(trace)] if trace else [], CostTable.load(costs) if costs else None
-    asked = choose_prompts(prompts, split(routes), limit)
+    asked = choose_prompts(prompts, split(routes), limit, say=progress)
     with progress_bar() as bar:
         def measure(some: dict[int, str]) -> None:
             room.sweep(some, asked, loads, out, model, new_tokens, temperature, timeout,

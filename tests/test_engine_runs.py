@@ -598,9 +598,10 @@ def test_wrong_use_is_one_line_and_status_2(arguments, said, capsys, tmp_path, m
 
 
 def test_a_sweep_that_measured_nothing_says_so(tmp_path, capsys):
-    (tmp_path / "mine.txt").write_text("one\ntwo\n")
+    (tmp_path / "mine.txt").write_text("one\ntwo\none\n")
     arguments = ["engine", "sweep", "--urls", f"0=http://127.0.0.1:{free_port()}", "--concurrency", "1",
                  "--prompts", str(tmp_path / "mine.txt"), "--out", str(tmp_path / "sweep.jsonl"), "--json"]
     assert cli.main(arguments) == 2
     said = capsys.readouterr()
     assert json.loads(said.out)["routes"] and "no request was answered" in said.err
+    assert "left out line 3: the same as an earlier prompt" in said.err

@@ -10,7 +10,17 @@ from typing import Annotated
 
 import typer
 
-from course_lib.options import AsJson, Device, PromptFile, Routes, SkipBad, print_json, progress, split
+from course_lib.options import (
+    AsJson,
+    Device,
+    PromptFile,
+    Routes,
+    SkipBad,
+    check_names,
+    print_json,
+    progress,
+    split,
+)
 
 
 def add(app: typer.Typer, command: Callable) -> None:
@@ -51,9 +61,7 @@ def distill(
     course's own draft again, as it was trained (hours on two cores).
     """
     asked = SimpleNamespace(**locals())
-    import torch
-
-    torch.set_num_threads(threads)
+    check_names({"--target": target, "--start": start})
     if layers is None and start is None:
         return _as_shipped(asked)
     if out is None:
@@ -86,18 +94,23 @@ def _interval(value: dict) -> str:
 
 
 def _made(asked: SimpleNamespace) -> dict:
+    """Train as asked. What can be wrong without the models is looked at before torch is loaded (seconds)."""
+    from course_lib import plans
     from course_lib.fetch import TARGET_FOLDER
-    from course_lib.make_draft import make_draft
     from course_lib.measure import numbers
-    from course_lib.plans import Plan
 
-    layers = asked.layers and numbers(asked.layers, "--layers")
+    layers = None if asked.layers is None else numbers(asked.layers, "--layers")
     if layers and asked.layers.replace(" ", "") != ",".join(map(str, layers)):
         raise ValueError(f"--layers is {asked.layers!r}: give each layer once, in ascending order")
-    plan = Plan(asked.target or str(TARGET_FOLDER), layers and tuple(layers), asked.start, asked.steps,
+    plan = plans.Plan(asked.target or str(TARGET_FOLDER), layers and tuple(layers), asked.start, asked.steps,
                 asked.minutes, asked.text, asked.proposes, asked.loss, asked.rate, asked.batch,
                 asked.new_tokens, asked.seed)
     learned, others = _prompts(asked)
+    plans.split(learned, others)
+    plans.sign(plan, asked.out, [*learned, *others])
+    _set_threads(asked.threads)
+    from course_lib.make_draft import make_draft
+
     return make_draft(plan, asked.out, learned, others, asked.device, progress)
 
 
@@ -121,14 +134,19 @@ def _prompts(asked: SimpleNamespace) -> tuple[list, list]:
 
 
 def _as_shipped(asked: SimpleNamespace) -> None:
-    from course_lib import distill as room
-    from course_lib.teacher import PASSES, WORK, write_passes
-
     others = {name: getattr(asked, name) for name in ("target", "minutes", "prompts", "routes", "proposes",
                                                       "loss", "rate", "device")}
     if given := [name for name, value in others.items() if value is not None]:
         raise ValueError(f"--{given[0]} needs --layers, which layers of the target to keep, or --start, a "
                          "draft to go on from")
+    if asked.steps is not None and asked.steps < 1:
+        raise ValueError(f"steps must be 1 or more, not {asked.steps}")
+    if asked.out is not None and asked.out.exists() and not asked.out.is_dir():
+        raise ValueError(f"{asked.out} is a file: name a folder")
+    _set_threads(asked.threads)
+    from course_lib import distill as room
+    from course_lib.teacher import PASSES, WORK, write_passes
+
     work = WORK / f"seed{asked.seed}"
     write_passes(range(PASSES), seed=asked.seed, work=work, say=progress)
     for until, schedule in room.SHIPPED if asked.steps is None else [(asked.steps, asked.steps)]:
@@ -137,3 +155,9 @@ def _as_shipped(asked: SimpleNamespace) -> None:
     facts = json.loads((folder / "draft.json").read_text())
     line = f"{facts['steps']} steps, {facts['tokens']} tokens, {facts['minutes']} minutes"
     print_json(facts) if asked.as_json else print(line)
+
+
+def _set_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from course_lib.files import replacing, write_text
+from course_lib.plans import LOSSES
 
 FREQUENT, SAMPLED = 4096, 1024  # tokens of the vocabulary that every training step looks at
-LOSSES = ("turn", "kl", "tv")
 TV_SCALE = 3  # total variation has the smaller gradients: so scaled, one rate suits both losses
 
 

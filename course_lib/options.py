@@ -87,6 +87,11 @@ def _check_models(target: str | None, draft: str | None, alone: bool = False) ->
     if (target is None) != (draft is None) and not (target and alone):
         raise ValueError("--target and --draft go together: give both, or --pair (--lookup only needs no "
                          "draft)")
-    for option, name in (("--target", target), ("--draft", draft)):
+    check_names({"--target": target, "--draft": draft})
+
+
+def check_names(models: dict[str, str | None]) -> None:
+    """Raise ValueError for an option {option: what was given} that is there, and names no model."""
+    for option, name in models.items():
         if name is not None and not name.strip():
             raise ValueError(f"{option} is empty: give a Hugging Face id or a folder")

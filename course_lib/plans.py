@@ -1,4 +1,7 @@
-"""What a draft is to be made of, and whether that can be: the plan, its models, its prompts, its folder."""
+"""What a draft is to be made of, and whether that can be: the plan, its models, its prompts, its folder.
+
+Only `load_both` loads torch: what is wrong with the rest is said without.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from transformers import AutoConfig, AutoTokenizer
 
 from course_lib.fetch import PROPOSES
-from course_lib.lean import make_lean
-from course_lib.learning import LOSSES, Learner, prune
-from course_lib.pairs import (
-    Pair,
-    check_vocabularies,
-    context_of,
-    device_of,
-    eos_of,
-    from_hub,
-    load_model,
-)
 from course_lib.prompts import Prompt
 
 TEXTS = ("target", "corpus")
+LOSSES = ("turn", "kl", "tv")
 HELD_BACK = 8  # prompts of a route that α is measured on; of few prompts a quarter
 DONE = "distill.json"  # written last: a folder that has it is finished
 PLAN = "plan.json"
@@ -83,7 +74,7 @@ class Plan:
         if self.text not in TEXTS:
             raise ValueError(f"the text is that of the {' or of a '.join(TEXTS)}, not {self.text!r}")
 
-    def progress(self, learner: Learner) -> float:
+    def progress(self, learner) -> float:
         """How much of the training is done, from 0 to 1."""
         if self.minutes is not None:
             return min(1.0, learner.spent / (60 * self.minutes))
@@ -134,12 +125,28 @@ def sign(plan: Plan, out: Path, prompts: Sequence[Prompt]) -> str:
     return signed
 
 
-def load_both(plan: Plan, device: str | None) -> tuple[Pair, Learner, np.ndarray | None, torch.dtype]:
-    """The target ready to write, the draft ready to learn, the tokens that a draft to start from proposes
-    (None for all), and the type its weights are saved in, which is that of the weights it is made from.
+def load_both(plan: Plan, device: str | None) -> tuple:
+    """The target ready to write (a `Pair`), the draft ready to learn (a `Learner`), the tokens that a draft
+    to start from proposes (an array; None for all), and the type (torch's) its weights are saved in, which is
+    that of the weights it is made from.
 
     Raises ValueError where the target is no Llama, lacks a layer, or does not share the draft's vocabulary.
     """
+    import torch
+    from transformers import AutoConfig, AutoTokenizer
+
+    from course_lib.lean import make_lean
+    from course_lib.learning import Learner, prune
+    from course_lib.pairs import (
+        Pair,
+        check_vocabularies,
+        context_of,
+        device_of,
+        eos_of,
+        from_hub,
+        load_model,
+    )
+
     place, _ = device_of(device, "")
     source = plan.target if plan.start is None else plan.start
     configs = {name: from_hub(AutoConfig, name) for name in (plan.target, source)}

@@ -1,6 +1,8 @@
 """A draft for any Llama: a run can be killed, the folder is a plain one, bad input says what is wrong."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -203,6 +205,46 @@ def test_bad_input_is_one_sentence(target, tmp_path, options, words, capsys):
     assert said.out == "" and said.err.startswith("distill: ") and said.err.count("\n") == 1
     assert words in said.err
     assert not (tmp_path / "out").exists()  # a corrected command is not refused
+
+
+CHEAP = """
+import json, sys
+from course_lib.__main__ import main
+for options in json.loads(sys.argv[1]):
+    status, loaded = main(["distill", *options]), sorted({"torch", "transformers"} & sys.modules.keys())
+    if status != 2 or loaded:
+        sys.exit(f"{options}: status {status}, loaded {loaded}")
+"""
+
+
+def test_cheap_mistakes_are_said_without_loading_torch(tmp_path):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "letter.txt").touch()
+    (tmp_path / "one.txt").write_text("one prompt\n")
+    layers, out = ["--layers", "0,1"], ["--out", str(tmp_path / "out")]
+    mistakes = [(["--layers", "", "--steps", "1", *out], "--layers is '': write whole numbers"),
+                (["--layers", "a,b", "--steps", "1", *out], "--layers is 'a,b': write whole numbers"),
+                (["--layers", "1,0", "--steps", "1", *out], "in ascending order"),
+                ([*layers, "--minutes", "-1", *out], "minutes must be above 0, not -1"),
+                ([*layers, "--steps", "-1", *out], "steps must be 0 or more, not -1"),
+                ([*layers, *out], "in steps or in minutes, one of the two"),
+                ([*layers, "--steps", "1"], "say where the draft goes: --out FOLDER"),
+                ([*layers, "--steps", "1", "--batch", "0", *out], "batch must be 1 or more, not 0"),
+                ([*layers, "--steps", "1", "--loss", "mse", *out], "there is no loss 'mse'"),
+                ([*layers, "--steps", "1", "--target", " ", *out], "--target is empty"),
+                (["--start", "", "--steps", "1", *out], "--start is empty"),
+                ([*layers, "--steps", "1", "--prompts", "none.txt", *out], "there is no file none.txt"),
+                ([*layers, "--steps", "1", "--prompts", str(tmp_path / "one.txt"), *out], "has one prompt"),
+                ([*layers, "--steps", "1", "--out", str(tmp_path / "taken")], "is not empty"),
+                (["--minutes", "1"], "--minutes needs --layers"),
+                (["--steps", "0"], "steps must be 1 or more, not 0"),
+                (["--steps", "1", "--out", str(tmp_path / "one.txt")], "is a file: name a folder")]
+    done = subprocess.run([sys.executable, "-c", CHEAP, json.dumps([options for options, _ in mistakes])],
+                          capture_output=True, text=True, check=False)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 0 and len(lines) == len(mistakes), done.stderr
+    for line, (_, words) in zip(lines, mistakes, strict=True):
+        assert line.startswith("distill: ") and words in line
 
 
 def test_models_that_do_not_fit_are_refused(target, tmp_path):

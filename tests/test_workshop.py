@@ -317,6 +317,13 @@ def test_a_bundle_replaces_a_bundle_and_nothing_else(packed, tmp_path):
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years"
 
 
+def test_a_bundle_is_not_packed_into_itself(packed, tmp_path):
+    with pytest.raises(ValueError, match="lies in the course, and would be packed into itself"):
+        bundle.make(tmp_path / "repo" / "data" / "bundle", lambda text: None)
+    assert not (tmp_path / "repo" / "data" / "bundle").exists()
+    assert bundle.make(tmp_path / "repo" / "build" / "bundle", lambda text: None).exists()
+
+
 def test_a_notebook_that_somebody_worked_in_is_not_overwritten(tmp_path):
     first, *others = write("90min", tmp_path / "class")
     assert write("90min", tmp_path / "class") == [first, *others]  # the same again: nothing is lost

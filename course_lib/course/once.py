@@ -1,7 +1,7 @@
-"""Which live cells of the solutions a test need not run: the learner's notebook runs the same ones.
+"""Which live cells a test need not run in both notebooks, the learner's and the one with the solutions.
 
-A live cell's output is compared in neither notebook, and that it runs, the learner's shows. In the solutions
-only those are run again that bind or fill a name which an exercise, or any other compared cell, reads.
+A live cell's output is compared in neither, and that it runs, one of them shows. So one of the two runs all
+its cells, and the other leaves out each live one, unless it binds or fills a name that a compared cell reads.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from course_lib.course.source import COMPOUND, names_defined, names_filled, name
 _CALLED_LATER = (ast.FunctionDef, ast.ClassDef, ast.Lambda)
 
 
-def run_once(cells: Sequence[tuple[str, bool]]) -> list[bool]:
-    """Of a notebook's code cells in order, each its code and whether it is live: is it enough to run this
-    one in the learner's notebook?"""
+def left_out(cells: Sequence[tuple[str, bool]]) -> list[bool]:
+    """Of a notebook's code cells in order, each its code and whether it is live: may this one be left out,
+    if it is run in the other notebook?"""
     parsed = [(ast.parse(plain_python(code)).body, live) for code, live in cells]
     late: set[str] = set()
     while True:
-        once = _not_needed(parsed, late)
-        again = [each for (body, _), out in zip(parsed, once, strict=True) if not out for each in body]
-        read = set().union(*map(_read_when_called, again))
+        out = _not_needed(parsed, late)
+        run = (body for (body, _), skip in zip(parsed, out, strict=True) if not skip)
+        read = set().union(*(_read_when_called(statement) for body in run for statement in body))
         if read <= late:
-            return once
+            return out
         late |= read
 
 
@@ -35,9 +35,12 @@ def _not_needed(parsed, late: set[str]) -> list[bool]:
         gives = set().union(*(names_defined(ast.unparse(each)) | names_filled(each) for each in body))
         found.append(live and not gives & (needed | late))
         for statement in () if found[-1] else reversed(body):
-            if not isinstance(statement, COMPOUND):  # a loop or a condition may bind nothing
-                needed -= names_defined(ast.unparse(statement))
-            needed |= names_used(ast.unparse(statement))
+            binds, reads = (names(ast.unparse(statement)) for names in (names_defined, names_used))
+            if isinstance(statement, COMPOUND):  # taken to bind before it reads, but it may bind nothing
+                reads -= binds
+            else:
+                needed -= binds
+            needed |= reads
     return found[::-1]
 
 

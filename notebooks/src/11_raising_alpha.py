@@ -282,9 +282,9 @@ axes.clabel(lines, fmt=lambda level: f"{level:.3g}×", fontsize=10, inline_spaci
 for folder in dict.fromkeys(name.split("@")[0] for name in trained):
     members = sorted((name for name in trained if name.split("@")[0] == folder), key=price.get)
     axes.plot([price[name] for name in members], [mean_alpha[name] for name in members], label=folder)
-    for name in members:
-        axes.annotate(f"{(models[name]['proposes'] or VOCABULARY) / 1024:.0f}k", (price[name], mean_alpha[name]), xytext=(0, 7), textcoords="offset points",
-                      fontsize=8, ha="center")
+    for name in members:  # the smallest head below its mark: it may lie beside the next one
+        axes.annotate(f"{(models[name]['proposes'] or VOCABULARY) / 1024:.0f}k", (price[name], mean_alpha[name]), textcoords="offset points",
+                      xytext=(0, -14 if name == members[0] else 7), fontsize=9, ha="center")
 axes.set(xlabel="c, draft step ÷ plain step", ylabel="α, mean over the routes")
 axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3)
 show(figure, "Lines of equal predicted speedup on the machine of the recording over c and α, and our drafts on it, a line for each with its cuts: " + "; ".join(
@@ -311,7 +311,7 @@ designs.pivot(index="draft", columns="route", values=columns).loc[list(models)].
 # The line on equal steps is how a design is chosen. α rises with every layer, and so does the price: most layers is
 # not fastest. Where two designs lie within two or three percent, the clock's noise orders them; take the one you can
 # afford to train. Half of the choice is the head: compare a draft with its own cut. `shipped` has four layers like
-# `layers4` and fifteen times its training, which costs nothing at decoding.
+# `layers4` and seventeen times its training, which costs nothing at decoding.
 #
 # **It could have failed.** If α decided, sorting by α would sort by speed. So compare three orders with the speed that
 # was predicted from the recorded texts: by α alone, by c alone (the cheapest first), and by α and c with the formula, which
@@ -422,7 +422,7 @@ banner("live", pair="smol", device=teacher.device, threads=torch.get_num_threads
 print(f"the draft has {learner.draft.config.num_hidden_layers} layers; {sum(map(torch.numel, learner.trained)):,} of its weights will be trained")
 
 # %% tags=["nbval-ignore-output"]
-ROUTE, NEW_TOKENS, SECONDS = "json", 32, 30
+ROUTE, NEW_TOKENS, SECONDS = "json", 28, 25
 
 
 def short(route, split, count):
@@ -442,8 +442,8 @@ def written(prompts, answers, seed):
 
 
 started = time.perf_counter()
-lessons = written(short(ROUTE, "train", 20), 3, seed=0)
-held = {route: written(short(route, "heldout", 8), 1, seed=1) for route in (ROUTE, "chat")}
+lessons = written(short(ROUTE, "train", 14), 4, seed=0)
+held = {route: written(short(route, "heldout", 6), 1, seed=1) for route in (ROUTE, "chat")}
 print(f"{len(lessons)} texts to learn from, {sum(len(row['text']) for row in lessons):,} tokens; held back: "
       + ", ".join(f"{len(rows)} texts of {route}" for route, rows in held.items()) + f"; {time.perf_counter() - started:.0f} s")
 
@@ -479,12 +479,12 @@ lesson_stream = itertools.chain.from_iterable(batches(lessons, 4, np.random.defa
 
 
 def train(until):
-    """Steps until the learner has spent so many seconds; α on the held-back texts every six."""
-    mark = learner.spent + 6
+    """Steps until the learner has spent so many seconds; α on the held-back texts every five."""
+    mark = learner.spent + 5
     while learner.spent < until:
         learner.step(next(lesson_stream), min(1, learner.spent / (2 * SECONDS)))
         if learner.spent > mark or learner.spent >= until:
-            mark = learner.spent + 6
+            mark = learner.spent + 5
             history.append((learner.spent, learner.seen, alpha_on(ROUTE)))
             print(f"{history[-1][0]:3.0f} s, {history[-1][1]:6,} tokens: α = {history[-1][2]:.3f}")
 

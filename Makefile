@@ -1,4 +1,4 @@
-# make course   set up, execute every notebook, measure the pair, show the table
+# make course   set up, execute every notebook, measure the pair, show the table, and which k pays
 # make test     set up, then all tests, notebooks included
 # Both do what is missing and nothing twice. README.md has the same steps without make.
 
@@ -21,7 +21,8 @@ help:
 
 course: setup
 	$(PY) -m course_lib run
-	$(PY) -m course_lib measure $(MEASURE)
+	$(PY) -m course_lib measure $(MEASURE) --out build/course.parquet
+	$(PY) -m course_lib sweep build/course.parquet --check --ks 1,2,4,8 --limit 2
 
 test: setup
 	$(PY) -m ruff check

@@ -288,8 +288,8 @@ pd.concat(lines).round({"ms a round": 0}).astype(object).fillna("–")
 # %% [markdown]
 # Three guessers, one text. **Whether the text is right does not depend on the draft. What you gain does.**
 # A useless draft costs time and saves next to nothing. The best possible one reaches about k + 1 = 5 tokens a round
-# and still cannot gain, because each of its guesses costs as much as a step of the target, and the wide step comes
-# on top. A good draft is one that is right often *and* cheap.
+# and still has nothing to gain: each of its guesses costs as much as a step of the target, and the wide step comes
+# on top. (If your table says otherwise by a few percent, that is the clock.) A good draft is one that is right often *and* cheap.
 #
 # Compare the draft's seconds with those of the target alone: steps saved are not yet time saved, and at this k time
 # may even be lost. The last column says why. For the target alone a round is one plain step. A round of the pair takes

@@ -12,13 +12,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course_lib.course.build import NOTEBOOKS, sources, stale
+from course_lib.course.build import LIVE, NOTEBOOKS, sources, stale
 from course_lib.course.execute import SLOW, TIMES, paths_in_outputs
 from course_lib.course.outline import outline
 from course_lib.course.source import EXERCISE, read_source
 
 LIVE_CELLS = Path(__file__).with_name("live_cells.json")
-LIVE_TAG = "nbval-ignore-output"
 LIVE_CALL = re.compile(r"(?<![\w.])(decode|decode_plain|measure_trace)\(|\b(time\.time|perf_counter)\(")
 
 SOURCES = [pytest.param(path, id=path.stem) for path in sources([])]
@@ -33,7 +32,7 @@ def live_cells():
     """Notebook -> the first line of each cell whose output is not compared."""
     found = {}
     for source in sources([]):
-        firsts = [cell.text.split("\n")[0] for cell in read_source(source) if LIVE_TAG in cell.tags]
+        firsts = [cell.text.split("\n")[0] for cell in read_source(source) if LIVE in cell.tags]
         if firsts:
             found[source.stem] = firsts
     return found
@@ -65,11 +64,11 @@ def test_the_story_is_complete(source):
 @pytest.mark.parametrize("source", SOURCES)
 def test_live_cells_are_tagged(source):
     for cell in read_source(source):
-        if cell.kind != "code" or LIVE_TAG in cell.tags:
+        if cell.kind != "code" or LIVE in cell.tags:
             continue
         assert not re.search(r'banner\(\s*"live"', cell.text), f"{source.name}:{cell.line} shows live numbers"
         call = LIVE_CALL.search(cell.text)
-        assert not call, f"{source.name}:{cell.line} calls {call[0]}…): tag it {LIVE_TAG}"
+        assert not call, f"{source.name}:{cell.line} calls {call[0]}…): tag it {LIVE}"
 
 
 def test_the_list_of_live_cells_is_the_committed_one():

@@ -8,42 +8,58 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from course_lib.course.source import COMPOUND, names_defined, names_filled, names_used, plain_python
 
 _CALLED_LATER = (ast.FunctionDef, ast.ClassDef, ast.Lambda)
 
 
+class _Names(NamedTuple):
+    """Of a statement: the names that it binds for sure, gives (binds or fills), reads, and reads later, when
+    a function of it is called."""
+
+    binds: set[str]
+    gives: set[str]
+    reads: set[str]
+    later: set[str]
+
+
 def left_out(cells: Sequence[tuple[str, bool]]) -> list[bool]:
     """Of a notebook's code cells in order, each its code and whether it is live: may this one be left out,
     if it is run in the other notebook?"""
-    parsed = [(ast.parse(plain_python(code)).body, live) for code, live in cells]
-    late: set[str] = set()
+    named = [(_statements(code), live) for code, live in cells]
+    later: set[str] = set()
     while True:
-        out = _not_needed(parsed, late)
-        run = (body for (body, _), skip in zip(parsed, out, strict=True) if not skip)
-        read = set().union(*(_read_when_called(statement) for body in run for statement in body))
-        if read <= late:
+        out = _not_needed(named, later)
+        run = (body for (body, _), skip in zip(named, out, strict=True) if not skip)
+        read = set().union(*(each.later for body in run for each in body))
+        if read <= later:
             return out
-        late |= read
+        later |= read
 
 
-def _not_needed(parsed, late: set[str]) -> list[bool]:
-    """late: names that functions read, which may be bound after the function is."""
+def _not_needed(named, later: set[str]) -> list[bool]:
+    """later: names that functions read, which may be bound after the function is."""
     needed, found = set(), []
-    for body, live in reversed(parsed):
-        gives = set().union(*(names_defined(ast.unparse(each)) | names_filled(each) for each in body))
-        found.append(live and not gives & (needed | late))
-        for statement in () if found[-1] else reversed(body):
-            binds, reads = (names(ast.unparse(statement)) for names in (names_defined, names_used))
-            if isinstance(statement, COMPOUND):  # taken to bind before it reads, but it may bind nothing
-                reads -= binds
-            else:
-                needed -= binds
-            needed |= reads
+    for body, live in reversed(named):
+        found.append(live and (needed | later).isdisjoint(set().union(*(each.gives for each in body))))
+        for each in () if found[-1] else reversed(body):
+            needed = needed - each.binds | each.reads
     return found[::-1]
 
 
-def _read_when_called(statement: ast.stmt) -> set[str]:
-    called = [node for node in ast.walk(statement) if isinstance(node, _CALLED_LATER)]
-    return set().union(*(names_used(ast.unparse(node)) for node in called))
+@lru_cache(None)  # most cells stand in both notebooks
+def _statements(code: str) -> tuple[_Names, ...]:
+    return tuple(map(_names, ast.parse(plain_python(code)).body))
+
+
+def _names(statement: ast.stmt) -> _Names:
+    text = ast.unparse(statement)
+    binds, reads = names_defined(text), names_used(text)
+    gives = binds | names_filled(statement)
+    if isinstance(statement, COMPOUND):  # taken to bind before it reads, but it may bind nothing
+        binds, reads = set(), reads - binds
+    called = (node for node in ast.walk(statement) if isinstance(node, _CALLED_LATER))
+    return _Names(binds, gives, reads, set().union(*(names_used(ast.unparse(node)) for node in called)))

@@ -18,6 +18,7 @@ import random
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,7 +34,7 @@ class Engine(ThreadingHTTPServer):
     def __init__(self, k=0, fault=None, seed=0, step=0.0, port=0, tilt=0.0, sharp=6.0):
         super().__init__(("127.0.0.1", port), Handler)
         self.k, self.fault, self.step, self.tilt, self.sharp = k, fault, step, tilt, sharp
-        self.random, self.lock = random.Random(seed), threading.Lock()
+        self.seed, self.asked, self.lock = seed, Counter(), threading.Lock()
         self.rounds = self.generated = self.under_way = self.peak = 0
         self.positions = [0] * k
         self.bodies = []
@@ -60,55 +61,49 @@ class Engine(ThreadingHTTPServer):
     def generate(self, prompt, max_tokens, temperature):
         """Yields the tokens of the prefill, then of each round."""
         greedy = temperature == 0
-        text = [self.draw(self.law(prompt, [], temperature), greedy)]
+        # The n-th request for a prompt is answered alike in every run, whatever else is under way: else a
+        # test's outcome would depend on which thread comes first.
+        with self.lock:
+            self.asked[prompt, temperature] += 1
+            rng = random.Random(f"{self.seed} {prompt} {temperature} {self.asked[prompt, temperature]}")
+        text = [draw(self.law(prompt, [], temperature), rng, greedy)]
         yield list(text)
         while text[-1] != END and len(text) < max_tokens:
-            emitted = self.round(prompt, text, temperature, greedy)[: max_tokens - len(text)]
+            emitted = self.round(prompt, text, temperature, rng, greedy)[: max_tokens - len(text)]
             if END in emitted:
                 emitted = emitted[: emitted.index(END) + 1]
             text += emitted
             yield emitted
 
-    def round(self, prompt, text, temperature, greedy):
+    def round(self, prompt, text, temperature, rng, greedy):
         emitted, accepted = [], 0
         for i in range(self.k):
             p = self.law(prompt, text + emitted, temperature)
             q = [0.7 * each + 0.3 / len(p) for each in p]
-            draft = self.draw(p if greedy else q, greedy)
-            wrong = self.draw([0.7, 0.3], False)
+            draft = draw(p if greedy else q, rng, greedy)
+            wrong = draw([0.7, 0.3], rng)
             if greedy and wrong:
                 draft = (draft + 1) % END
             if self.fault == "unwritten" and not greedy and i > 0:
-                emitted.append(self.uniform())
+                emitted.append(rng.randrange(END))
                 break
-            if greedy and self.fault == "greedy" and self.draw([0.9, 0.1], False):
+            if greedy and self.fault == "greedy" and draw([0.9, 0.1], rng):
                 emitted.append(draft)
                 break
-            if (not wrong) if greedy else self.draw([1 - min(1, p[draft] / q[draft]),
-                                                     min(1, p[draft] / q[draft])], False):
+            if (not wrong) if greedy else rng.random() < p[draft] / q[draft]:
                 emitted.append(draft)
                 accepted += 1
                 continue
             residual = [max(a - b, 0) for a, b in zip(p, q, strict=True)]
-            emitted.append(self.draw(p if greedy else [each / sum(residual) for each in residual], greedy))
+            emitted.append(draw(p if greedy else [each / sum(residual) for each in residual], rng, greedy))
             break
         else:
-            emitted.append(self.draw(self.law(prompt, text + emitted, temperature), greedy))
+            emitted.append(draw(self.law(prompt, text + emitted, temperature), rng, greedy))
         with self.lock:
             self.rounds += bool(self.k)
             for i in range(accepted):
                 self.positions[i] += 1
         return emitted
-
-    def draw(self, p, greedy):
-        if greedy:
-            return max(range(len(p)), key=p.__getitem__)
-        with self.lock:
-            return self.random.choices(range(len(p)), p)[0]
-
-    def uniform(self):
-        with self.lock:
-            return self.random.randrange(END)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -213,6 +208,11 @@ def law(prompt, last, length, temperature, sharp, tilt):
     logits[0] += tilt if temperature else 0.0
     weights = [math.exp((logit - max(logits)) / (temperature or 1.0)) for logit in logits]
     return [weight / sum(weights) for weight in weights]
+
+
+def draw(p, rng, greedy=False):
+    """An index of p: the likeliest, or drawn."""
+    return max(range(len(p)), key=p.__getitem__) if greedy else rng.choices(range(len(p)), p)[0]
 
 
 def word(token):

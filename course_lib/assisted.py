@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 
 import torch
-from transformers import AutoModelForCausalLM
+import transformers
 
 from course_lib.bars import Progress
 from course_lib.prompts import Prompt
@@ -36,7 +36,7 @@ def assisted(pair, prompts: Sequence[Prompt], new_tokens: int = 64, ks: Sequence
     (elsewhere {}: a forward's call returns before its work is done).
     """
     ids, _ = encode_prompts(pair, prompts, new_tokens, cut=False)
-    stock = [AutoModelForCausalLM.from_pretrained(model.config._name_or_path, dtype=pair.dtype)
+    stock = [transformers.AutoModelForCausalLM.from_pretrained(model.config._name_or_path, dtype=pair.dtype)
              .to(pair.device).eval() for model in (pair.target, pair.draft)]
     seconds = {side: dict.fromkeys(ks, 0.0) for side in SIDES}
     rounds, outside, different = dict.fromkeys(ks, 0.0), dict.fromkeys(ks, 0.0), 0

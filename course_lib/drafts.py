@@ -16,10 +16,10 @@ from itertools import count
 import numpy as np
 import pandas as pd
 import torch
+import transformers
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
-from transformers import AutoModelForCausalLM
 
 from course_lib.bars import Progress
 from course_lib.costs import CostTable
@@ -227,7 +227,7 @@ def _described(pair: Pair, trace: Trace, costs: CostTable, ks: Sequence[int]) ->
     parameters = None
     if model is not None:
         with torch.device("meta"):  # packed weights no longer count as parameters
-            parameters = AutoModelForCausalLM.from_config(model.config).num_parameters()
+            parameters = transformers.AutoModelForCausalLM.from_config(model.config).num_parameters()
     reduced = model is not None and isinstance(model.lm_head, ReducedHead)
     return {"parameters": parameters, "layers": model and model.config.num_hidden_layers,
             "proposes": len(model.lm_head.tokens) if reduced else None, "draft_step": one.t_draft,

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+import transformers
 from huggingface_hub import try_to_load_from_cache
-from transformers import AutoModelForCausalLM, LlamaConfig
 
 from course_lib.cache import KVCache, forward
 from course_lib.costs import CostTable, RoundCosts
@@ -215,7 +215,7 @@ def random_pair(plan: Plan, device: torch.device, seed: int) -> Pair:
     models = []
     for shape in (plan.target, plan.draft):
         with torch.device(device):
-            model = AutoModelForCausalLM.from_config(config_of(shape), dtype=plan.dtype).eval()
+            model = transformers.AutoModelForCausalLM.from_config(config_of(shape), dtype=plan.dtype).eval()
         make_lean(model, packed=False)
         models.append(model)
     context = min(model.config.max_position_embeddings for model in models)
@@ -223,11 +223,11 @@ def random_pair(plan: Plan, device: torch.device, seed: int) -> Pair:
     return Pair(name, *models, None, frozenset(), context, device, plan.dtype)
 
 
-def config_of(shape: Model) -> LlamaConfig:
+def config_of(shape: Model) -> transformers.LlamaConfig:
     """The configuration of a Llama-3 model of this shape, its scaled rotation included."""
     rope = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": ROPE.get(shape.name, 8.0),
             "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-    config = LlamaConfig(
+    config = transformers.LlamaConfig(
         vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.ffn,
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_dim, tie_word_embeddings=shape.tied, rms_norm_eps=1e-5, rope_parameters=rope,

@@ -9,8 +9,8 @@ attention is two small products over the cache. The numbers are transformers' bu
 from __future__ import annotations
 
 import torch
+import transformers
 from torch.nn.functional import rms_norm, silu
-from transformers import LlamaForCausalLM
 
 from course_lib.packed import pack
 
@@ -20,7 +20,7 @@ WIDEST = 32  # tokens a row; a prompt is read by transformers, whose attention i
 class LeanLayers(torch.nn.Module):
     """The layers of a `LlamaForCausalLM`, on the same `cache.KVCache` as its own forward."""
 
-    def __init__(self, model: LlamaForCausalLM, share: bool = False):
+    def __init__(self, model: transformers.LlamaForCausalLM, share: bool = False):
         """share: the model's own products become slices of the joined ones: no weight is kept twice."""
         super().__init__()
         config = model.config
@@ -84,7 +84,7 @@ def make_lean(model: torch.nn.Module, packed: bool = True) -> bool:
     """
     config = model.config
     plain = not (getattr(config, "attention_bias", False) or getattr(config, "mlp_bias", False))
-    if type(model) is not LlamaForCausalLM or config.hidden_act != "silu" or not plain:
+    if type(model) is not transformers.LlamaForCausalLM or config.hidden_act != "silu" or not plain:
         return packed and pack(model)
     with torch.no_grad():
         lean = LeanLayers(model, share=not packed)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import torch
+import transformers
 from huggingface_hub import constants
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -22,7 +23,6 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
-from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from course_lib.fetch import DRAFT_FOLDER, TARGET_FOLDER
@@ -102,9 +102,9 @@ def load_pair(name_or_target: str = "smol", draft: str | None = None, device: st
         name, target = f"{Path(name_or_target).name} + {Path(draft).name}", name_or_target
     device, spread = device_of(device, name)
     chosen = _dtype(dtype, device)
-    tokenizer = from_hub(AutoTokenizer, target)
+    tokenizer = from_hub(transformers.AutoTokenizer, target)
     if lookup != "only":
-        check_vocabularies(tokenizer.get_vocab(), from_hub(AutoTokenizer, _cut(draft)[0]).get_vocab())
+        check_vocabularies(tokenizer.get_vocab(), _tokenizer_of(draft).get_vocab())
     model = load_model(target, chosen, device, spread)
     (make_graphs if device.type == "cuda" else make_lean)(model)
     pair = Pair(name, model, None, tokenizer, eos_of(model), context_of(model.config), device, chosen,
@@ -120,7 +120,7 @@ def with_draft(pair: Pair, draft: str) -> Pair:
     pair = replace(pair, name=f"{pair.name.split(' + ')[0]} + {Path(draft).name}", lookup=None, draft=None)
     if draft == "lookup":
         return replace(pair, lookup=Lookup())
-    check_vocabularies(pair.tokenizer.get_vocab(), from_hub(AutoTokenizer, _cut(draft)[0]).get_vocab())
+    check_vocabularies(pair.tokenizer.get_vocab(), _tokenizer_of(draft).get_vocab())
     return _with_model(pair, draft)
 
 
@@ -167,6 +167,10 @@ def _with_model(pair: Pair, draft: str, model: torch.nn.Module | None = None) ->
     return replace(pair, draft=model, context=min(pair.context, context_of(model.config)))
 
 
+def _tokenizer_of(draft: str):
+    return from_hub(transformers.AutoTokenizer, _cut(draft)[0])
+
+
 def _cut(draft: str) -> tuple[str, int | None]:
     """"FOLDER@4096" as the folder and how many tokens it may propose; without @ that is None."""
     source, at, few = draft.rpartition("@")
@@ -208,7 +212,8 @@ def load_model(source: str, dtype: torch.dtype, device: torch.device, spread: bo
     placing = {"device_map": "auto"} if spread else {}
     if Path(source).exists():  # seconds; only a download is worth a bar
         logging.disable_progress_bar()
-    model, found = from_hub(AutoModelForCausalLM, source, dtype=dtype, output_loading_info=True, **placing)
+    model, found = from_hub(transformers.AutoModelForCausalLM, source, dtype=dtype, output_loading_info=True,
+                            **placing)
     missing = found["missing_keys"]
     if missing:  # transformers would fill them with random numbers and only warn
         raise PairError(f"the weights of {source} are incomplete: {len(missing)} tensors are missing, "

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from course_lib.cache import KVCache, forward_hidden
 from course_lib.fetch import MODELS, TARGET_FOLDER
@@ -52,7 +52,7 @@ def write_passes(
     Writes work/text-PASS-CHUNK.safetensors; chunks that are there are kept. A chunk's text depends on
     (seed, pass, chunk) alone, so `share` (worker, workers) splits the chunks between processes.
     """
-    tokenizer = AutoTokenizer.from_pretrained(TARGET_FOLDER)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(TARGET_FOLDER)
     model = load_model(TARGET_FOLDER)
     pack(model)
     work.mkdir(parents=True, exist_ok=True)
@@ -166,7 +166,8 @@ def top_tokens(head, hidden) -> torch.Tensor:
 
 
 def load_model(folder: Path):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                                             local_files_only=True).eval()
 
 
 def _text_file(work: Path, index: int, number: int) -> Path:

@@ -91,7 +91,7 @@ def workshop(tmp_path, monkeypatch):
     monkeypatch.setattr(teacher, "load_prompts", lambda routes, split: [Some(t) for t in texts])
     for module in (distill, teacher):
         monkeypatch.setattr(module, "load_model", lambda folder: tiny())
-    monkeypatch.setattr(teacher.AutoTokenizer, "from_pretrained", lambda folder: Tokenizer())
+    monkeypatch.setattr(teacher.transformers.AutoTokenizer, "from_pretrained", lambda folder: Tokenizer())
     monkeypatch.setattr(teacher, "VALIDATION", 1)
     monkeypatch.setattr(teacher, "CHUNK", 4)
     yield tmp_path

@@ -121,7 +121,7 @@ def run_command(folder: Path, notebooks: Path, timeout: float = 120) -> int:
         path = folder / "notebooks" / f"{one.name}.ipynb"
         times = nbformat.read(path, as_version=4).metadata.get(TIMES) if path.exists() else None
         if times:
-            slow = f", more than the {SLOW} it may take" if times["slowest_cell"] > SLOW else ""
+            slow = f" ({SLOW} are meant: was the machine busy?)" if times["slowest_cell"] > SLOW else ""
             print(f"{one.name}: ran {times['seconds']} s, declared {one.minutes} min; slowest cell "
                   f"{times['slowest_cell']} s{slow}", file=sys.stderr)
     return int(bool(failures))

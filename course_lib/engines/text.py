@@ -95,7 +95,8 @@ def sample(line: str, at: int) -> tuple[str, dict, float]:
         (found,) = family.samples
         return found.name, dict(found.labels), float(found.value)
     except Exception as error:  # the parser meets broken lines with whatever went wrong inside it
-        raise ValueError(f"line {at} is not a Prometheus sample ({error}): {line[:60]!r}") from None
+        raise ValueError(f"line {at} is not a Prometheus sample ({error}): {line[:60]!r}. Was the text "
+                         "cut off? Scrape again.") from None
 
 
 def draft_counters(scrape: Scrape, start: str, model: str | None, k: int | None) -> dict:

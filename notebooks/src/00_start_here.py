@@ -352,5 +352,13 @@ quiz("0.d")
 # | [04 · Measuring acceptance](04_measuring_acceptance.ipynb) | measure acceptance on a real pair, with an interval |
 # | [05 · One pass, every k](05_one_pass_every_k.ipynb) | get every k from one measurement, and check it against the decoder |
 #
-# In a hurry? 00, 02 and 04 give the vocabulary and the measurement; 03 and 05 give the choice of k. Later
-# notebooks will follow it through routes, load and engines to a decision for your own traffic.
+# | [06 · When i.i.d. lies](06_when_iid_lies.ipynb) | see where the formula misleads, and by how much |
+# | [07 · Routes and temperature](07_routes_and_temperature.ipynb) | say what one global α hides, and switch a route off for a reason |
+# | [08 · The k sweep](08_k_sweep.ipynb) | predict the speedup of each k, and check it by the clock |
+# | [09 · Concurrency](09_concurrency.ipynb) | find the load at which a draft stops paying |
+# | [10 · Production engines](10_production_engines.ipynb) | read an engine's counters, and catch one that is wrong |
+# | [11 · Raising α](11_raising_alpha.ipynb) | train a draft, and say which draft a route deserves |
+# | [12 · Your traffic](12_your_traffic.ipynb) | decide for your own prompts: this k, or off |
+#
+# In a hurry? 00, 02 and 04 give the vocabulary and the measurement; 03 and 05 give the choice of k; 12 decides
+# for your own traffic.

@@ -757,7 +757,7 @@ print(f"at {(pair.match == pair.match_ours).sum()} of them, so is the answer to 
 # %% [markdown]
 # What is left is the faster draft, which looks at frequent tokens only. A stricter comparison has the full draft here as
 # well, at both temperatures. At 1 it compares the log-probabilities themselves, in nats, of the target (p) and the draft
-# (q):
+# (q). At 0 only the likeliest token counts, so there is no difference to show (NaN):
 
 # %%
 banner("recorded", **provenance("engine-served.json"))

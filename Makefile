@@ -26,7 +26,7 @@ course: setup
 
 test: setup
 	$(PY) -m ruff check
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS)
+	$(PY) -m pytest -q -n $(WORKERS)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		--nbval --nbval-cell-timeout=240 notebooks/[0-9]*.ipynb $(SOLUTIONS)
 
@@ -110,7 +110,7 @@ $(SITE)/installed: requirements-site.txt requirements.lock
 # The site and the k explorer in a headless Chromium, axe-core (from npm) over every page included.
 AXE := build/axe/node_modules/axe-core/axe.min.js
 site-test: setup $(AXE)
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m site
+	$(PY) -m pytest -q -m site
 
 $(AXE):
 	npm install --silent --no-save --prefix build/axe axe-core@4.14.1

@@ -120,8 +120,8 @@ def table(found: dict) -> Group:
     settings = found["settings"]
     notes += [Text(settings[name]) for name in REMARKS if name in settings]
     if settings["near_ties"]:
-        notes.append(Text(f"{settings['near_ties']} near-ties: reading its own text again, the target would "
-                          "have taken another token there (rounding)."))
+        notes.append(Text(f"{settings['near_ties']} near-ties: at the next look the target would have taken "
+                          "another token there (rounding)."))
     if settings["cut"]:
         notes.append(Text(f"Cut to fit the context: {', '.join(settings['cut'])}."))
     if any(values["prompts"] == 1 for values in found["routes"].values()):

@@ -1,14 +1,15 @@
-"""Both models read a text that is already there, and say what each of its tokens was worth to them.
+"""What each token of a text was worth to both models: of a text that is there, or that the target now writes.
 
-One forward of each model gives its hidden states at every position. The laws over the vocabulary are
-made from those a few hundred positions at a time: batch x length x vocabulary numbers would fill the
-memory of any machine (16 texts of 2,000 tokens with Llama-3's vocabulary: 16 GB in float32).
+One forward of a model gives its hidden states at every position; the target has had them when it wrote. The
+laws over the vocabulary are made from those a few hundred positions at a time: batch x length x vocabulary
+numbers would fill the memory of any machine (16 texts of 2,000 tokens with Llama-3's vocabulary: 16 GB in
+float32).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ import torch
 from course_lib.bars import Progress
 from course_lib.lookup import LOOKUP, MODEL, NONE, NOTHING, guesses
 from course_lib.sampling import GREEDY, Sampling, probabilities, with_guesses
-from course_lib.speculate import known_tokens, same_width
+from course_lib.speculate import decode_plain, known_tokens, same_width
 
 CHUNK = 256  # positions whose laws exist at once: 50 MB each at 49,152 tokens in float32
 MOST_TOKENS = 8192  # tokens in one forward, padding included, unless a single text is longer
@@ -39,21 +40,56 @@ def score_drafts(pairs: Sequence, ids: Sequence[list[int]], texts: Sequence[list
                  draft_mode: str = "sample", batch: int = 16, progress: Progress | None = None):
     """As `score_texts`, for pairs that share a target, which reads each text once: the first value returned
     is a list, by pair, of what that returns, and the seconds are those of all."""
+    groups = batches([len(prompt) + len(text) for prompt, text in zip(ids, texts, strict=True)], batch)
+    stage = "both models score" if len(pairs) == 1 else "target and drafts score"
+    _, *found = _score(pairs, ids, ((group, [texts[i] for i in group], None) for group in groups), sampling,
+                       draft_mode, stage, progress)
+    return found
+
+
+def write_and_score(pairs: Sequence, ids: Sequence[list[int]], new_tokens: int, sampling: Sampling,
+                    draft_mode: str = "sample", batch: int = 16,
+                    generator: torch.Generator | None = None, progress: Progress | None = None):
+    """The target writes `new_tokens` behind each prompt, fewer where it ends the text; the drafts read them.
+
+    Returns the texts (token ids), and what `score_drafts` says of them, with the seconds of writing, too
+    (write). The target need not read its text again: its law at each token is that which the token came from.
+    """
+    writer, seconds = min(pairs, key=lambda pair: pair.context), 0.0
+
+    def write() -> Iterator[tuple]:
+        nonlocal seconds
+        for group in batches([len(row) + new_tokens for row in ids], batch):
+            written = decode_plain(writer, [ids[i] for i in group], new_tokens, sampling, generator,
+                                   keep_states=True)
+            seconds += written.seconds
+            yield group, written.tokens, torch.cat(written.states)
+
+    stage = f"the target writes, the draft{'s' * (len(pairs) > 1)} read{'s' * (len(pairs) == 1)}"
+    *found, others = _score(pairs, ids, write(), sampling, draft_mode, stage, progress)
+    return *found, {"write": seconds, **others}
+
+
+def _score(pairs, ids, groups: Iterable[tuple], sampling: Sampling, draft_mode: str, stage: str,
+           progress: Progress | None):
+    """groups: indices of prompts, their texts, and the target's states [all tokens, size] if it had them."""
     draft_sampling = draft_law(sampling, draft_mode)
-    scores, near_ties, done = [[{} for _ in texts] for _ in pairs], 0, 0
+    texts, scores, near_ties, done = [None] * len(ids), [[{} for _ in ids] for _ in pairs], 0, 0
     seconds = {"score_target": 0.0, "score_draft": 0.0}
-    for group in batches([len(prompt) + len(text) for prompt, text in zip(ids, texts, strict=True)], batch):
-        found, missed = _score_batch(pairs, [ids[i] for i in group], [texts[i] for i in group], sampling,
+    for group, written, states in groups:
+        found, missed = _score_batch(pairs, [ids[i] for i in group], written, states, sampling,
                                      draft_sampling, seconds)
-        ends = np.cumsum([len(texts[i]) for i in group])[:-1]
+        for i, text in zip(group, written, strict=True):
+            texts[i] = text
+        ends = np.cumsum(list(map(len, written)))[:-1]
         for one, columns in zip(scores, found, strict=True):
             for name, values in columns.items():
                 for i, part in zip(group, np.split(values, ends), strict=True):
                     one[i][name] = part
         near_ties, done = near_ties + missed, done + len(group)
         if progress:
-            progress("both models score" if len(pairs) == 1 else "target and drafts score", done, len(texts))
-    return scores, near_ties, seconds
+            progress(stage, done, len(ids))
+    return texts, scores, near_ties, seconds
 
 
 def draft_law(sampling: Sampling, draft_mode: str) -> Sampling:
@@ -81,8 +117,8 @@ def batches(lengths: Sequence[int], most_rows: int) -> Iterator[list[int]]:
 
 
 @torch.inference_mode()
-def _score_batch(pairs, ids, texts, sampling, draft_sampling, seconds) -> tuple[list[dict], int]:
-    """By pair the columns for all tokens of the batch, text after text; and the number of near-ties."""
+def _score_batch(pairs, ids, texts, target_states, sampling, draft_sampling, seconds):
+    """By pair the columns for all tokens of the batch, text after text (a dict); the number of near-ties."""
     target, device = pairs[0].target, pairs[0].device
 
     def lap(stage: str, since: float) -> float:
@@ -93,7 +129,8 @@ def _score_batch(pairs, ids, texts, sampling, draft_sampling, seconds) -> tuple[
         return now
 
     clock = time.perf_counter()
-    target_states = hidden_states(target, ids, texts, device)
+    if target_states is None:
+        target_states = hidden_states(target, ids, texts, device)
     clock = lap("score_target", clock)
     tokens = torch.tensor([token for text in texts for token in text], device=device)
     drafts = []

@@ -17,7 +17,7 @@ from numbers import Integral
 import pandas as pd
 import torch
 
-from course_lib.cache import KVCache, forward, forward_hidden
+from course_lib.cache import KVCache, forward_hidden
 from course_lib.clock import Clock
 from course_lib.lookup import NONE, Memory
 from course_lib.sampling import (
@@ -44,6 +44,8 @@ class Decoded:
     ended inside the accepted drafts) and proposed (the drafted token ids).
     seconds: wall clock, of which prefill_seconds reading the prompts.
     times: where each round's time went, see `clock.Clock.times`.
+    states: where they were asked for, the target's last hidden states behind the new tokens, [tokens, size]
+    for each prompt: its head makes of them the laws that the tokens were drawn or verified by.
     """
 
     tokens: list[list[int]]
@@ -51,6 +53,7 @@ class Decoded:
     seconds: float
     prefill_seconds: float
     times: pd.DataFrame
+    states: list[torch.Tensor] | None = None
 
     def tokens_per_round(self) -> float:
         """Emitted tokens per round and row, over the whole batch (engines: mean acceptance length)."""
@@ -58,7 +61,8 @@ class Decoded:
 
 
 def decode(pair, prompts: list[list[int]], k: int, max_new_tokens: int, sampling: Sampling = GREEDY,
-           draft_mode: str = "sample", generator: torch.Generator | None = None) -> Decoded:
+           draft_mode: str = "sample", generator: torch.Generator | None = None,
+           keep_states: bool = False) -> Decoded:
     """Decode speculatively: k drafts a round. The text follows the target's law whatever the draft.
 
     pair: `pairs.Pair`, both models on one vocabulary. prompts: token ids, one list a row, not empty.
@@ -66,7 +70,7 @@ def decode(pair, prompts: list[list[int]], k: int, max_new_tokens: int, sampling
     the pair drafts by lookup alone, only while it has a guess).
     draft_mode: "sample" draws drafts from the draft's law under the same `sampling`; "greedy" takes
     its likeliest token, so q is a point mass (the default of vLLM, SGLang and llama.cpp). A guess by
-    `lookup` is a point mass in any mode.
+    `lookup` is a point mass in any mode. keep_states: return the target's states, too (`Decoded.states`).
     Raises ValueError for bad arguments or a text that would not fit the models' context.
     """
     if draft_mode not in ("sample", "greedy"):
@@ -90,17 +94,18 @@ def decode(pair, prompts: list[list[int]], k: int, max_new_tokens: int, sampling
         raise ValueError(f"the longest prompt and {max_new_tokens} new tokens make {longest}, and the "
                          f"models' context is {pair.context}: shorten the prompt or ask for fewer tokens")
     return decode_schedule(pair, prompts, (k,), max_new_tokens, sampling,
-                           sampling if draft_mode == "sample" else GREEDY, generator)
+                           sampling if draft_mode == "sample" else GREEDY, generator, keep_states)
 
 
 def decode_plain(pair, prompts: list[list[int]], max_new_tokens: int, sampling: Sampling = GREEDY,
-                 generator: torch.Generator | None = None) -> Decoded:
+                 generator: torch.Generator | None = None, keep_states: bool = False) -> Decoded:
     """The target alone, one token a round: the same loop with no draft, for an honest comparison."""
-    return decode(pair, prompts, 0, max_new_tokens, sampling, "sample", generator)
+    return decode(pair, prompts, 0, max_new_tokens, sampling, "sample", generator, keep_states)
 
 
 @torch.inference_mode()
-def decode_schedule(pair, prompts, ks, max_new_tokens, sampling, draft_sampling, generator) -> Decoded:
+def decode_schedule(pair, prompts, ks, max_new_tokens, sampling, draft_sampling, generator,
+                    keep_states: bool = False) -> Decoded:
     """`decode`, with the k of each round in turn (a tuple), and what the draft samples with apart: for
     `timing`, which compares one round with the next. Checks nothing."""
     started = time.perf_counter()
@@ -109,13 +114,13 @@ def decode_schedule(pair, prompts, ks, max_new_tokens, sampling, draft_sampling,
     if pair.device.type != "cpu":  # a GPU still works after the call returns
         torch.accelerator.synchronize(pair.device)
     prefill_seconds = time.perf_counter() - started
-    texts, records = [[] for _ in prompts], []
+    texts, states, records = [[] for _ in prompts], [[] for _ in prompts], []
     while len(state.rows):
         left = torch.tensor([max_new_tokens - len(texts[row]) for row in state.rows], device=pair.device)
         # The last token of a row always comes from the target, so drafting it would be waste.
         limit = (left - 1).clamp(max=ks[state.round % len(ks)])
         clock.start(len(state.rows))
-        drafts, limit, kept, extra = _round(pair, state, limit, sampling, draft_sampling, generator)
+        drafts, limit, kept, extra, seen = _round(pair, state, limit, sampling, draft_sampling, generator)
         going = []
         for i, row in enumerate(state.rows):
             new = drafts[i][:kept[i]] + [extra[i]]
@@ -124,17 +129,21 @@ def decode_schedule(pair, prompts, ks, max_new_tokens, sampling, draft_sampling,
             records.append((row, state.round, len(texts[row]), limit[i], min(kept[i], len(new)), len(new),
                             tuple(drafts[i][:limit[i]])))
             texts[row] += new
+            if keep_states:
+                states[row].append(seen[i, :len(new)])
             if end is None and len(texts[row]) < max_new_tokens:
                 going.append(i)
         state.round += 1
         state.keep(going)
     clock.mark()
     return Decoded(texts, pd.DataFrame(records, columns=ROUND_COLUMNS),
-                   time.perf_counter() - started, prefill_seconds, clock.times())
+                   time.perf_counter() - started, prefill_seconds, clock.times(),
+                   [torch.cat(row) for row in states] if keep_states else None)
 
 
 def _round(pair, state, limit, sampling, draft_sampling, generator):
-    """One round for every row; returns lists: drafts, how many of them count, were kept, the extra token.
+    """One round for every row; returns lists: drafts, how many of them count, were kept, the extra token;
+    and the target's states that predict them [rows, k + 1, size].
 
     limit: LongTensor [rows], the most drafts each row may keep.
     """
@@ -147,7 +156,8 @@ def _round(pair, state, limit, sampling, draft_sampling, generator):
 
     # 2. Verify. One forward over the last token and the k drafts gives k + 1 laws: p[:, j] is the
     #    law of draft j, and p[:, k] that of the bonus token.
-    logits = forward(pair.target, torch.cat([state.last(), drafts], 1), state.target_cache)
+    states = forward_hidden(pair.target, torch.cat([state.last(), drafts], 1), state.target_cache)
+    logits = pair.target.lm_head(states).to(pair.device)
     state.clock.mark()
     p = probabilities(logits, sampling)
     q = torch.stack([*q, torch.zeros_like(p[:, 0])], 1)  # no draft stands behind the bonus token
@@ -166,7 +176,7 @@ def _round(pair, state, limit, sampling, draft_sampling, generator):
     state.extend(kept, extra)
     drafts, kept, extra = drafts.tolist(), kept.tolist(), extra.tolist()
     state.remember(drafts, kept, extra)
-    return drafts, limit.tolist(), kept, extra
+    return drafts, limit.tolist(), kept, extra, states
 
 
 def _draft(pair, state, k, sampling, generator):

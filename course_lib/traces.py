@@ -1,9 +1,9 @@
 """The target's own text, scored once by both models: one row a token, enough to replay every k.
 
-The target writes; then one forward of each model over prompt and text gives both laws, p and q, at
-every position. What is kept of them is a few numbers a token, above all `accept`: the chance that a
-draft at this position is accepted, given the token x_t that the text has there. A draft d ~ q is
-accepted with chance min(1, p(d)/q(d)), so by Bayes
+The target writes, and its law p at every position comes with that; one forward of the draft over prompt
+and text gives q at all of them. What is kept of them is a few numbers a token, above all `accept`: the
+chance that a draft at this position is accepted, given the token x_t that the text has there. A draft
+d ~ q is accepted with chance min(1, p(d)/q(d)), so by Bayes
 
     P(accepted | x_t) = q(x_t) min(1, p(x_t)/q(x_t)) / p(x_t) = min(1, q(x_t)/p(x_t))
 
@@ -104,7 +104,7 @@ class Trace:
 def measure_trace(pair, prompts: Sequence, sampling, new_tokens: int, draft_mode: str = "sample",
                   batch: int = 16, seed: int = 0, cut: bool = False, command: str = "",
                   progress: Progress | None = None) -> Trace:
-    """Let the target write `new_tokens` for each prompt (fewer where it ends the text), then score them.
+    """Let the target write `new_tokens` for each prompt (fewer where it ends the text), and score them.
 
     pair: `pairs.Pair`. prompts: `prompts.Prompt`s, different ids. sampling: the law that writes and that
     will verify. draft_mode: "sample" or "greedy", as in `speculate.decode`. batch: texts written or scored
@@ -121,25 +121,15 @@ def measure_traces(pairs: Sequence, prompts: Sequence, sampling, new_tokens: int
     """As `measure_trace`, for several drafts of one target: a trace for each pair, of the same text."""
     import torch
 
-    from course_lib.scoring import batches, draft_law
-    from course_lib.speculate import decode_plain
+    from course_lib.scoring import write_and_score
 
-    draft_law(sampling, draft_mode)  # refuse a bad mode before the target has written for an hour
     pair = min(pairs, key=lambda pair: pair.context)
     ids, shortened = encode_prompts(pair, prompts, new_tokens, cut)
     generator = torch.Generator(pair.device).manual_seed(seed)
-    texts, seconds, done = [None] * len(ids), 0.0, 0
-    for group in batches([len(row) + new_tokens for row in ids], batch):
-        written = decode_plain(pair, [ids[i] for i in group], new_tokens, sampling, generator)
-        for i, text in zip(group, written.tokens, strict=True):
-            texts[i] = text
-        seconds, done = seconds + written.seconds, done + len(group)
-        if progress:
-            progress("the target writes", done, len(ids))
-    traces = _score(pairs, prompts, ids, texts, sampling, draft_mode, batch, progress)
+    found = write_and_score(pairs, ids, new_tokens, sampling, draft_mode, batch, generator, progress)
+    traces = _traces(pairs, prompts, sampling, draft_mode, *found)
     for trace in traces:
         trace.meta |= {"seed": seed, "new_tokens": new_tokens, "cut": shortened, "command": command}
-        trace.meta["seconds"]["write"] = seconds
     return traces
 
 
@@ -148,9 +138,10 @@ def score_trace(pair, prompts: Sequence, texts: Sequence[Sequence[int]], samplin
     """Score texts (token ids, one list a prompt) that exist already, as in `measure_trace`.
 
     The result describes these texts only if the target wrote them under the same `sampling`.
-    meta["near_ties"] counts tokens that the target, scoring, would not have written: at temperature 0 not
+    meta["near_ties"] counts tokens that the target, reading, would not have written: at temperature 0 not
     its argmax, else cut off by top-k or top-p. Of its own text that happens where two logits lie within
-    rounding, and the text is believed; many of them mean that something else wrote it.
+    rounding, and the text is believed; many of them mean that something else wrote it. While it writes
+    (`measure_trace`) the laws are those that the tokens came from, and there are hardly any.
     """
     return score_traces([pair], prompts, texts, sampling, draft_mode, batch, progress)[0]
 
@@ -161,8 +152,12 @@ def score_traces(pairs: Sequence, prompts: Sequence, texts: Sequence[Sequence[in
     """As `score_trace`, for several drafts of one target: a trace for each pair."""
     if len(texts) != len(prompts) or not all(len(text) for text in texts):
         raise ValueError(f"{len(prompts)} prompts need as many texts, each of at least one token")
+    from course_lib.scoring import score_drafts
+
     ids, _ = encode_prompts(min(pairs, key=lambda pair: pair.context), prompts, max(map(len, texts)), False)
-    return _score(pairs, prompts, ids, [list(text) for text in texts], sampling, draft_mode, batch, progress)
+    texts = [list(text) for text in texts]
+    scores, near_ties, seconds = score_drafts(pairs, ids, texts, sampling, draft_mode, batch, progress)
+    return _traces(pairs, prompts, sampling, draft_mode, texts, scores, near_ties, {"write": 0.0, **seconds})
 
 
 def add_lookup(trace: Trace, pair, prompts: Sequence, lookup, draft: bool = True) -> Trace:
@@ -236,10 +231,7 @@ def check_rows(rows: pd.DataFrame, where: str) -> None:
                          "doubled or out of order")
 
 
-def _score(pairs, prompts, ids, texts, sampling, draft_mode, batch, progress) -> list[Trace]:
-    from course_lib.scoring import score_drafts
-
-    scores, near_ties, seconds = score_drafts(pairs, ids, texts, sampling, draft_mode, batch, progress)
+def _traces(pairs, prompts, sampling, draft_mode, texts, scores, near_ties, seconds) -> list[Trace]:
     lengths = [len(text) for text in texts]
     texts = {"route": np.repeat([prompt.route for prompt in prompts], lengths),
              "prompt": np.repeat([prompt.id for prompt in prompts], lengths),
@@ -249,7 +241,7 @@ def _score(pairs, prompts, ids, texts, sampling, draft_mode, batch, progress) ->
         columns = {name: np.concatenate([text[name] for text in each]) for name in each[0]}
         traces.append(Trace(pd.DataFrame(texts | columns)[SCHEMA.names].astype(types),
                             provenance(pair, sampling, draft_mode)
-                            | {"near_ties": near_ties, "seconds": {"write": 0.0, **seconds}}))
+                            | {"near_ties": near_ties, "seconds": dict(seconds)}))
     return traces
 
 

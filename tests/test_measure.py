@@ -163,7 +163,8 @@ def test_measure_prints_one_json_document_and_leaves_trace_and_picture(invoke, f
     found = json.loads(done.stdout)
     assert {route: values["prompts"] for route, values in found["routes"].items()} == {"a": 2, "b": 2}
     assert list(found["routes"]["a"]["tokens_per_round"]) == ["1", "4"]
-    assert "the target writes: 4/4" in done.stderr and "Tokens per round against k for a and b" in done.stderr
+    for said in ("the target writes, the draft reads: 4/4", "Tokens per round against k for a and b"):
+        assert said in done.stderr
     assert document(Trace.load(tmp_path / "t"), (1, 4)) == found
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in tmp_path.iterdir()} == {"mine.jsonl", "t", "f.png"}

@@ -131,6 +131,18 @@ def test_a_draft_that_is_the_target_saves_all_the_rounds_it_can(target, rows):
     assert decode_plain(tiny_pair(target, target), RAGGED[:rows], 12).tokens_per_round() == 1
 
 
+@torch.inference_mode()
+def test_the_states_that_are_kept_predict_each_token(target, drafts):
+    pair = tiny_pair(target, drafts["far"], eos=ENDS)
+    assert decode(pair, RAGGED, 3, 14).states is None
+    for done in (decode_plain(pair, RAGGED, 14, keep_states=True),
+                 decode(pair, RAGGED, 3, 14, Sampling(1.0), generator=torch.Generator().manual_seed(1),
+                        keep_states=True)):
+        for prompt, text, states in zip(RAGGED, done.tokens, done.states, strict=True):
+            wanted = torch.stack([next_logits(target, [*prompt, *text[:t]]) for t in range(len(text))])
+            assert torch.allclose(target.lm_head(states), wanted, atol=1e-5)
+
+
 # The end of a text
 
 

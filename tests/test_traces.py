@@ -114,6 +114,15 @@ def test_a_given_text_scores_as_it_did_when_it_was_written(pair):
     assert (other.rows.accept == 1).all() and (other.rows.logp == written.rows.logp).all()
 
 
+def test_the_target_does_not_read_what_it_wrote(pair, monkeypatch):
+    read, states = [], scoring.hidden_states
+    monkeypatch.setattr(scoring, "hidden_states",
+                        lambda model, *more: (read.append(model), states(model, *more))[1])
+    trace = measure_trace(pair, PROMPTS, LAWS["T=1"], 12, batch=3)
+    assert read and all(model is pair.draft for model in read)
+    assert sorted(trace.meta["seconds"]) == ["score_draft", "score_target", "write"]
+
+
 def test_the_same_seed_writes_the_same_text_and_another_another(pair):
     traces = [measure_trace(pair, PROMPTS, LAWS["T=1"], 12, seed=seed) for seed in (1, 1, 2)]
     first, same, other = (trace.rows.token.tolist() for trace in traces)

@@ -409,9 +409,9 @@ print(f"six runs: {per_k.sum():.1f} s " + str(per_k.round(1).to_dict()))
 print(f"six runs cost {per_k.sum() / trace_seconds:.1f} times one pass")
 
 # %% [markdown]
-# In the braces are the parts of the pass: the target writes, then both models read. Where a text of the target exists
-# already, as in any log of answers sampled from it under the same settings, only the reading is left. A second draft
-# costs one more reading of the same text, and k = 12 costs nothing.
+# In the braces are the parts of the pass: the target writes, its laws and the draft's are made into numbers, and for
+# that the draft reads. Where a text of the target exists already, as in any log of answers sampled from it under the same
+# settings, nobody writes: both models read. A second draft costs one more reading of the same text, and k = 12 costs nothing.
 #
 # What the pass does *not* give is time: how long a round takes must be measured (notebooks 03 and 08). It gives the
 # yield.

@@ -4,7 +4,7 @@ import os
 
 from hypothesis import settings
 
-# Before torch is there: threads of several workers that share a core wait for each other, a hundred times over.
+# Before torch is there. Threads of workers that share a core wait for each other, a hundred times over.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes says nothing on a busy machine. In CI the same examples every time: a

@@ -22,7 +22,7 @@ help:
 course: setup
 	$(PY) -m course_lib run
 	$(PY) -m course_lib measure $(MEASURE) --out build/course.parquet
-	$(PY) -m course_lib sweep build/course.parquet --check --ks 1,2,4,8 --limit 2
+	$(PY) -m course_lib sweep build/course.parquet --check --ks 1,2,4,8 --limit 4
 
 test: setup
 	$(PY) -m ruff check

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from course_lib.files import replacing, write_text
-from course_lib.plans import LOSSES
+from course_lib.losses import tv_weight
 
 FREQUENT, SAMPLED = 4096, 1024  # tokens of the vocabulary that every training step looks at
 TV_SCALE = 3  # total variation has the smaller gradients: so scaled, one rate suits both losses
@@ -28,19 +28,17 @@ class Learner:
 
     draft: a Llama; all but its embedding and head is trained. heads: weights of its head and of the target's
     [vocabulary, size of the hidden state], or one twice. frequent: ids of tokens that every step looks at.
-    loss: "kl", "tv", or "turn", from the one to the other. Raises ValueError for another.
+    loss: one of `losses.LOSSES`. Raises ValueError for another.
     """
 
     def __init__(self, draft, heads: tuple, frequent: np.ndarray, rate: float = 1e-3, seed: int = 0,
                  loss: str = "turn"):
-        if loss not in LOSSES:
-            raise ValueError(f"there is no loss {loss!r}: choose from {', '.join(LOSSES)}")
+        self.tv_weight = tv_weight(loss)
         for frozen in (draft.model.embed_tokens, draft.lm_head):
             frozen.requires_grad_(False)
         self.draft, self.heads, self.frequent, self.rate, self.seed = draft, heads, frequent, rate, seed
         self.trained = [parameter for parameter in draft.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.AdamW(self.trained, lr=rate, betas=(0.9, 0.95), weight_decay=0.01)
-        self.tv_weight = {"kl": lambda progress: 0.0, "tv": lambda progress: 1.0, "turn": turn}[loss]
         self.done, self.seen, self.spent, self.curve = 0, 0, 0.0, []
 
     def step(self, rows: Sequence[dict], progress: float) -> dict:
@@ -86,11 +84,6 @@ class Learner:
         columns = list(dict.fromkeys(key for row in self.curve for key in row))
         lines = [",".join(str(row.get(key, "")) for key in columns) for row in self.curve]
         write_text(path, "\n".join([",".join(columns), *lines]) + "\n")
-
-
-def turn(progress: float) -> float:
-    """The weight of total variation in the loss: KL alone, then a slow turn, then total variation."""
-    return min(1.0, max(0.0, (progress - 0.4) / 0.4))
 
 
 def prune(target, layers: Sequence[int]):

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from course_lib.fetch import PROPOSES
+from course_lib.losses import tv_weight
 from course_lib.prompts import Prompt
 
 TEXTS = ("target", "corpus")
-LOSSES = ("turn", "kl", "tv")
 HELD_BACK = 8  # prompts of a route that α is measured on; of few prompts a quarter
 DONE = "distill.json"  # written last: a folder that has it is finished
 PLAN = "plan.json"
@@ -69,8 +69,8 @@ class Plan:
                              "above 0")
         if self.rate is not None and not 0 < self.rate < math.inf:
             raise ValueError(f"the rate must be above 0, not {self.rate:g}")
-        if self.loss not in (None, *LOSSES):
-            raise ValueError(f"there is no loss {self.loss!r}: choose from {', '.join(LOSSES)}")
+        if self.loss is not None:
+            tv_weight(self.loss)
         if self.text not in TEXTS:
             raise ValueError(f"the text is that of the {' or of a '.join(TEXTS)}, not {self.text!r}")
 

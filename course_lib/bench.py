@@ -1,6 +1,6 @@
 """Benchmarks that back a claim of the course, all sides timed in one run.
 
-`onepass`: one pass (the target writes, both models score, every k is replayed) against decoding the
+`onepass`: one pass (the target writes, the draft reads, every k is replayed) against decoding the
 same prompts once for each k. Both sides know the same at the end: tokens per round at every k.
 `training`: a draft's training step in four ways, each with less arithmetic than the one before.
 """

@@ -169,7 +169,8 @@ def _request(line: str) -> tuple[str, list[dict[str, str]], bool]:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ValueError(f"is not JSON ({error.msg} at column {error.colno}). Mend it") from None
+        what = error.msg.removesuffix(" at")
+        raise ValueError(f"is not JSON ({what} at column {error.colno}). Mend it") from None
     except RecursionError:
         raise ValueError("is JSON nested too deeply. Mend it") from None
     except ValueError:  # Python reads no integer of more than some thousand digits

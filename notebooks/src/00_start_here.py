@@ -236,7 +236,10 @@ count_rounds(decoded, labels=chosen)
 # - **tokens per round** = tokens ÷ rounds. Each round is one step of the target, which alone would need
 #   one step for each token. So it says how many steps one step has become.
 #
-# They are not the same thing, and neither is a speedup yet: the draft's own work is not in them, nor what it
+# Tokens are the kept ones and one of the target's own a round. (One less, where a text ends with a kept draft: nothing
+# comes after its end.)
+#
+# The two are not the same thing, and neither is a speedup yet: the draft's own work is not in them, nor what it
 # costs the target to read five tokens in place of one.
 
 # %% tags=["nbval-ignore-output"]
@@ -351,7 +354,6 @@ quiz("0.d")
 # | [03 · Speedup and break-even](03_speedup_and_break_even.ipynb) | turn tokens into speedup, and say from which α on it pays |
 # | [04 · Measuring acceptance](04_measuring_acceptance.ipynb) | measure acceptance on a real pair, with an interval |
 # | [05 · One pass, every k](05_one_pass_every_k.ipynb) | get every k from one measurement, and check it against the decoder |
-#
 # | [06 · When i.i.d. lies](06_when_iid_lies.ipynb) | see where the formula misleads, and by how much |
 # | [07 · Routes and temperature](07_routes_and_temperature.ipynb) | say what one global α hides, and switch a route off for a reason |
 # | [08 · The k sweep](08_k_sweep.ipynb) | predict the speedup of each k, and check it by the clock |

@@ -204,8 +204,8 @@ print("temperature 1, both sample:          ", before)
 #
 # **Claim.** Along the target's own text, Σ min(p, q) and min(1, q/p) have the same mean.
 #
-# `measure_trace` lets the target answer every prompt, scores the text with both models and keeps a row a
-# token: a *trace*. We take one at temperature 1 and one at temperature 0.
+# `measure_trace` lets the target answer every prompt, lets the draft read the answers, and keeps a row a token, with
+# what both models make of it: a *trace*. We take one at temperature 1 and one at temperature 0.
 
 # %% tags=["nbval-ignore-output"]
 sampled = measure_trace(pair, prompts, Sampling(1.0), new_tokens=40, seed=0)

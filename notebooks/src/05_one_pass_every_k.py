@@ -12,7 +12,7 @@
 # The plain way to choose k is to try: decode all prompts with k = 1, then 2, then 3 … Each try takes as long
 # as serving the traffic, and every one is needed again for the next draft.
 #
-# There is a shorter way. Let the target write once, let both models *read* the text once, and the yield of
+# There is a shorter way. Let the target write once, let the draft *read* the text once, and the yield of
 # every k follows, including those nobody ran. This notebook derives that, and then tries hard to break it.
 
 # %%
@@ -243,8 +243,8 @@ table.round(4)
 # **Claim.** From one scoring pass over the target's own text, the replay gives the tokens per round of the real
 # decoder at every k.
 #
-# The target answers the prompts, both models read the answers, and every token gets its coin, `accept`. We take short
-# prompts, because below the decoder has to read them once for each k.
+# The target answers the prompts, and its laws are kept; the draft reads the answers; and every token gets its coin,
+# `accept`. We take short prompts, because below the decoder has to read them once for each k.
 
 # %% tags=["nbval-ignore-output"]
 KS = [1, 2, 3, 4, 5, 8]

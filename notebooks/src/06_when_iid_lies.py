@@ -42,8 +42,8 @@ KS = range(1, 13)
 # %% [markdown]
 # ## The recording
 #
-# The target of our pair answered the held-out prompts of three routes at temperature 1, and both models read the
-# answers (notebook 05). Each token has its coin, `accept`: the chance a_t that a draft in its place is accepted.
+# The target of our pair answered the held-out prompts of three routes at temperature 1, and of each token is
+# known what both models make of it (notebook 05). It has its coin, `accept`: the chance a_t that a draft in its place is accepted.
 
 # %%
 trace = Trace.load(recording("smol-t1.parquet"))
@@ -602,7 +602,7 @@ show(figure, f"""Odds of acceptance, accepted to rejected, at positions 1 to 6 o
 # left out of the picture, as few of our rounds get there.) Flat is i.i.d.: the bag is, with hardly any spread, as it should.
 #
 # A line rises by 1/a of its start at each position. Two lines can be equally steep and have different spreads, because the
-# spread also counts b. Ours is far larger than vLLM's: we have more rejections.
+# spread also counts b. Our b is far larger than vLLM's, for we have more rejections, and so our spread is smaller.
 #
 # **What the law cannot know.** It speaks of rounds as they start at *this* k. At k = 1 other places start rounds:
 
@@ -883,7 +883,8 @@ quiz("6.f")
 #
 # - Real acceptance differs by difficulty, by request and by route, and hard places come in runs: after a rejection the next
 #   draft has worse chances.
-# - Conditional rates rise along a round because only rounds in easy text get far. Shuffle the coins and the rise is gone.
+# - Conditional rates rise along a round because only rounds in easy text get far. Shuffle the coins of
+#   all answers in one bag, and the rise is gone.
 # - The rate at position 1 falls as k grows, because more rounds start after a rejection. It is a rate over round starts.
 # - The formula at the mean α is right without a limit and at k = 0, and promises too much in between. Taken at position 1,
 #   α makes it promise too little.

@@ -38,7 +38,7 @@ style()
 # ## Seven recordings
 #
 # The target answered the same held-out prompts seven times: at six temperatures, and once more at temperature
-# 1 with top-p 0.9. Then both models read the answers (notebook 05). One row is one token, and each row holds
+# 1 with top-p 0.9. Of each token is known what both models make of it (notebook 05). One row is one token, and each row holds
 # *two* drafts:
 #
 # - `accept`, for a draft that **samples** from q: min(1, q/p) of the token;

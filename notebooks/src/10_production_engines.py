@@ -180,6 +180,9 @@ print(f"Who takes the rate for α expects {mistaken:.2f} tokens per round where 
 print(f"The PromQL line of α is another estimate of it, accepted ÷ judged: {A / (A + R - POSITIONS[-1]):.2f} here.")
 
 # %% [markdown]
+# (In the ledger, tokens per target step are a little fewer than tokens per round: each answer's first token comes from
+# reading the prompt, a step in which nothing is drafted.)
+#
 # Why another estimate? The ledger solves the equation of exercise 10.3. PromQL can only add and divide. So its line
 # takes the accepted drafts, divided by all that were judged (notebook 04): accepted ones and first rejected ones. If
 # all drafts are alike, both tend to the same α.
@@ -364,8 +367,9 @@ for engine, column in names.items():
         print(f"    {definition:16} {name}")
 
 # %% [markdown]
-# One rule survives all of them: take **tokens per round** and k. All else follows from these two, and every engine has
-# the first, under some name with "length" in it.
+# One rule survives all of them: take **tokens per round** and k. All else follows from these two, and every engine of
+# today has the first, under some name with "len" in it. (vLLM V0 had it as a share: its system efficiency is tokens per
+# round ÷ (k + 1).)
 #
 # ## Ordinary counters, broken text
 #
@@ -777,7 +781,7 @@ for temperature, top_p in ((0, 1.0), (1, 1.0), (0.7, 1.0), (1, 0.9)):
 
 # %% [markdown]
 # It cannot see either what it was not shown: the sampling settings of a log are believed, and tested. A log that
-# claims temperature 1 but was written with top-p has too many likely tokens in it, and the trace says so (`doubt`).
+# claims temperature 1 but was written with top-p has too many likely tokens in it. Then the trace carries a sentence that says so, `doubt`, which `measure` prints above its table.
 #
 # ## Flags to paste
 #
@@ -906,7 +910,7 @@ quiz("10.g")
 # %% [markdown]
 # ## Recap
 #
-# - "Acceptance rate" is one of four things, by engine and version. Ask for tokens per round and k: all else follows.
+# - "Acceptance rate" is one of four things that engines print, by engine and version. Ask for tokens per round and k: all else follows.
 # - Counters run since the start: subtract two scrapes. Log lines are intervals: add counts, never average rates.
 # - Believe texts before counters. Greedy must be the same but for near-ties, sampled must have the same law. A broken
 #   engine's counters look like a bad draft.

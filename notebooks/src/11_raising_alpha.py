@@ -405,7 +405,7 @@ for name, first in (("knows nothing", 1e-4), ("half way", 0.3), ("nearly there",
     print(f"{name:13} q = {first:<6g} p = 0.8: pull of KL {by_kl:.4f}, of α {by_alpha:.5f}")
 
 # %% [markdown]
-# So `learning.py` begins with KL and turns to total variation half way. Training a draft for its target at all is worth
+# So `losses.py` begins with KL and turns to total variation between 40 and 80 % of the training. Training a draft for its target at all is worth
 # more than the choice of the loss: DistillSpec (Zhou et al., arXiv 2310.08461) reports 10 to 45 % more speed, and a best
 # loss that depends on the task.
 
@@ -471,7 +471,8 @@ print(f"no model at all, but the table of how often each token was written: α =
 # made to read what twenty-eight others had left. And a table of frequencies that looks at nothing has the second value.
 # A draft has learned something only above that.
 #
-# Now half a minute of training, in small batches.
+# Now half a minute of training, in small batches. (Each step looks at the 1,024 most frequent tokens, at those of its own
+# texts and at some others: the whole vocabulary would take most of the time.)
 
 # %% tags=["nbval-ignore-output"]
 learner.frequent = by_frequency(torch.bincount(words, minlength=len(head)).numpy())[:1024]
@@ -492,7 +493,7 @@ def train(until):
 train(SECONDS)
 
 # %% [markdown]
-# And half a minute more. In these the loss turns from KL to total variation, and the rate goes down.
+# And half a minute more, in which the loss has turned from KL to total variation, and the rate goes down to a twentieth.
 
 # %% tags=["nbval-ignore-output"]
 train(2 * SECONDS)
@@ -507,7 +508,7 @@ show(figure, f"α on held-back JSON texts against seconds of training: {alphas[0
 print(f"JSON: {alphas[0]:.3f} → {alphas[-1]:.3f}. Chat, of which it read nothing: {before_chat:.3f} → {alpha_on('chat'):.3f}")
 
 # %% [markdown]
-# From nothing to a draft in a minute. It has read fewer than two thousand different tokens, each of them many times.
+# From nothing to a draft in a minute. Its whole reading was a text of fewer than two thousand tokens, a few times over.
 #
 # And look at chat, of which it has read nothing: that rose as well. So part of what it learned is not JSON but how words
 # go on. The rest belongs to the route.
@@ -754,11 +755,11 @@ for whose, shift in (("its own prompt", 0), ("a neighbour's prompt", 1), ("no pr
     print(f"{whose:21} {right.mean():.1%} of the tokens guessed right")
 
 # %% [markdown]
-# On `copy` that is no surprise. Elsewhere look at the two tables together: the draft guesses far more tokens right, and a
-# guess of the lookup costs a place in the verify and nothing else.
+# On `copy` that is no surprise. Elsewhere it is one: where the text has nothing to say the lookup is silent, and a guess of
+# it costs a place in the verify and nothing else. So it can afford k = 8, where the draft must stop at 1.
 #
-# And by the clock, which tried fewer k: each value is at the k that was predicted to be best of those that were timed.
-# Every prompt was decoded plainly as well, in turn.
+# And by the clock, which tried fewer k: each value is at the k that its own recording predicted to be best of those that
+# were timed (– was not). Every prompt was decoded plainly as well, in turn.
 
 # %%
 WHO = {(True, False): "the draft", (True, True): "lookup, then the draft", (False, True): "lookup"}
@@ -960,6 +961,10 @@ for route in (*ROUTES, "copy"):
 pd.DataFrame(lines).set_index("route")
 
 # %% [markdown]
+# By the clock each choice is faster than plain decoding, but not equally surely. Few prompts were timed, and where the
+# interval reaches below 1, as for lookup alone on chat and on code, a gain is not shown yet. Then time more prompts, or take
+# the second if the clock is sure of it.
+#
 # (The best of several has some luck in it. Where the second is close, take the simpler one: lookup needs no second model, no
 # training and no memory.)
 #
@@ -1036,7 +1041,8 @@ quiz("11.h")
 #   commits.
 # - Training is paid for once, layers at every token.
 # - A reduced vocabulary keeps the text exact, if the residual is not cut. It trades a little α for less c.
-# - Minutes of training on a route help where the draft has not met it. Measure that, and what it does to the other routes.
+# - Minutes of training on a route help a little where the draft has not met it, and cost the other routes about as much.
+#   Measure both.
 # - Lookup costs nothing. Where text is copied, try it first.
 # - Trees, EAGLE, Medusa and MTP change yield and price. The score stays the same: tokens per round ÷ price of a round.
 #

@@ -282,7 +282,7 @@ for route, (plain, seconds) in at_one.items():
 # %% [markdown]
 # ## Measure
 #
-# Now your prompts, or ours. The target answers, both models read.
+# Now your prompts, or ours. The target answers, the draft reads the answers.
 
 # %% tags=["nbval-ignore-output"]
 pair = load_pair(os.environ.get("COURSE_PAIR", "smol"))
@@ -325,6 +325,9 @@ for route, (plain, seconds) in my_times.items():
 pd.DataFrame(lines).T
 
 # %% [markdown]
+# With four prompts a route the last line is a rough plan, and a pessimistic one: so few prompts give wide intervals. More of
+# them would ask for fewer (above).
+#
 # ## Costs
 #
 # The other half. A round with k drafts must emit as many tokens as it costs in target steps: its break-even (notebook

@@ -166,7 +166,7 @@ def measure(
         return print_json(found) if as_json else room.show(found)
     from course_lib.sampling import Sampling
 
-    sampling, drafts = Sampling(temperature, top_k, top_p), room.numbers(ks, "--ks")
+    sampling, drafts = Sampling(temperature, top_k, top_p), room.drafts_a_round(ks)
     asked = room.choose_prompts(prompts, split(routes), limit, skip_bad, progress)
     loaded = pair_of(pair, target, draft, lookup, device, dtype)
     with progress_bar() as bar:
@@ -203,7 +203,7 @@ def costs(
             raise ValueError("give a file to print, or --out to measure into one, not both")
         table = CostTable.load(file)
     else:
-        sizes, drafts = room.numbers(batches, "--batches"), room.numbers(ks, "--ks")
+        sizes, drafts = room.numbers(batches, "--batches"), room.drafts_a_round(ks)
         if out is not None:
             check_writable(out)
         from course_lib.sampling import Sampling

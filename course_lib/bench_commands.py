@@ -52,7 +52,7 @@ def bench(
     routes: Routes = None,
     prompts: PromptFile = None,
     limit: Annotated[int, typer.Option(help="Prompts of each route; with --text, of those decoded.")] = 8,
-    new_tokens: Annotated[int, typer.Option(help="Tokens a prompt.")] = 96,
+    new_tokens: Annotated[int, typer.Option(help="Tokens a prompt.", min=1)] = 96,
     temperature: Annotated[float, typer.Option(help="Of onepass and drafts; 0 is greedy.")] = 0.0,
     batch: Annotated[int, typer.Option(help="Of onepass and drafts: texts read at a time.")] = 16,
     layers: Annotated[str, typer.Option(help="Of training: those of the target.")] = "0,1,2,29",
@@ -107,18 +107,17 @@ def _training(asked: SimpleNamespace, bar) -> tuple[dict, Callable]:
 
 def _drafts(asked: SimpleNamespace, bar) -> tuple[dict, Callable]:
     from course_lib import drafts as room
-    from course_lib.measure import choose_prompts, numbers
+    from course_lib.measure import choose_prompts, drafts_a_round
     from course_lib.pairs import load_pair
     from course_lib.prompts import EXTRA_ROUTES, ROUTES
     from course_lib.sampling import Sampling
     from course_lib.tables import show
     from course_lib.traces import Trace
-    from course_lib.whole import whole
 
     if asked.draft is not None:
         raise ValueError("bench drafts takes its drafts without --draft: name them behind the word drafts")
     source = models_of(asked.pair, asked.target, None)[0]
-    ks = [whole("a k of --ks", k, 1) for k in numbers(asked.ks, "--ks")]
+    ks = drafts_a_round(asked.ks, least=1)
     text, routes = asked.text and Trace.load(asked.text), split(asked.routes)
     sampling = Sampling(asked.temperature)
     if text is not None:

@@ -132,7 +132,7 @@ def _decision(asked: SimpleNamespace) -> dict:
     from course_lib.traces import Trace, add_lookup, measure_trace
     from course_lib.whole import whole
 
-    ks = [whole("a k of --ks", k, 1) for k in room.numbers(asked.ks, "--ks")]
+    ks = room.drafts_a_round(asked.ks, least=1)
     costs = None if asked.costs is None else CostTable.load(asked.costs)
     loads = sorted(costs.batches) if costs else [1]
     if asked.concurrency is not None:

@@ -106,7 +106,7 @@ def sweep(
     from course_lib.engines import sweep as room
     from course_lib.engines.server import ENGINES, Start, engine_command
     from course_lib.files import check_writable
-    from course_lib.measure import choose_prompts, numbers
+    from course_lib.measure import choose_prompts, drafts_a_round, numbers
     from course_lib.tables import show
     from course_lib.traces import Trace
 
@@ -118,7 +118,7 @@ def sweep(
     if costs is not None and trace is None:
         raise ValueError("--costs needs --trace: a prediction is made of both")
     engines = _urls(urls) if urls else {}
-    wanted = sorted(engines) if ks is None and urls else numbers(ks or "0,3,5,7,9", "--ks")
+    wanted = sorted(engines) if ks is None and urls else drafts_a_round(ks or "0,3,5,7,9")
     if missing := [k for k in wanted if urls and k not in engines]:
         raise ValueError(f"--urls has no engine for k={missing[0]}")
     last = port + len(wanted) - 1 if at_once else port

@@ -19,6 +19,7 @@ from course_lib.intervals import Interval, ratio_interval
 from course_lib.prompts import ROUTES, Prompt, load_prompts, read_prompts
 from course_lib.replay import tokens_per_round
 from course_lib.traces import Trace, measure_trace
+from course_lib.whole import LONGEST_DRAFT, whole
 
 KS = (1, 2, 3, 4, 5, 8)
 FIGURE_KS = range(1, 13)
@@ -160,14 +161,14 @@ def choose_prompts(file: Path | None, routes: Sequence[str] | None, limit: int |
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be 1 or more prompts a route, not {limit}")
     if file is None:
-        return load_prompts(ROUTES if routes is None else routes, limit=limit)
+        return load_prompts(ROUTES if routes is None else dict.fromkeys(routes), limit=limit)
     by_route: dict[str, list[Prompt]] = {}
     for prompt in read(file, skip_bad, say):
         by_route.setdefault(prompt.route, []).append(prompt)
     for route in routes or ():
         if route not in by_route:
             raise ValueError(f"{file.name} has no route {route!r}: it has {', '.join(by_route)}")
-    chosen = by_route if routes is None else routes
+    chosen = by_route if routes is None else dict.fromkeys(routes)
     return [prompt for route in chosen for prompt in by_route[route][:limit]]
 
 
@@ -177,6 +178,15 @@ def numbers(text: str, what: str) -> list[int]:
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise ValueError(f"{what} is {text!r}: write whole numbers with commas between, such as 1,2,4,8")
     return sorted({int(part) for part in parts})
+
+
+def drafts_a_round(text: str, least: int = 0) -> list[int]:
+    """The k of --ks, `least` or more each, sorted. Raises ValueError, also where a comma was forgotten."""
+    ks = [whole("a k of --ks", k, least) for k in numbers(text, "--ks")]
+    if ks[-1] > LONGEST_DRAFT:
+        raise ValueError(f"a k of --ks is {ks[-1]}: nobody drafts more than {LONGEST_DRAFT} tokens a round. "
+                         "Was a comma forgotten?")
+    return ks
 
 
 def _short(value: float) -> str:

@@ -28,12 +28,12 @@ Routes = Annotated[str | None, typer.Option(help="Which, with commas between; al
                                             "chat, code and json: copy must be named).")]
 PromptFile = Annotated[Path | None, typer.Option(help="Your own prompts: JSONL, or one a line.")]
 Limit = Annotated[int | None, typer.Option(help="The most prompts of each route (to --check: 8).")]
-NewTokens = Annotated[int, typer.Option(help="Tokens the target writes for each prompt.")]
+NewTokens = Annotated[int, typer.Option(help="Tokens the target writes for each prompt.", min=1)]
 Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
 TopK = Annotated[int, typer.Option(help="0 keeps every token.")]
 TopP = Annotated[float, typer.Option(help="1 keeps every token.")]
 DraftMode = Annotated[str, typer.Option(help="The draft's tokens: sample, or greedy.")]
-Seed = Annotated[int, typer.Option(help="Of the text, where the temperature is not 0.")]
+Seed = Annotated[int, typer.Option(help="Of the text, where the temperature is not 0.", min=0, max=2**63 - 1)]
 Ks = Annotated[str, typer.Option(help="Drafts a round to decide between.")]
 Concurrency = Annotated[str | None, typer.Option(help="Loads; if not given those of --costs, or 1.")]
 CostFile = Annotated[Path | None, typer.Option(help="A file of round costs; measured if not given.")]
@@ -75,7 +75,7 @@ def models_of(pair: str, target: str | None, draft: str | None) -> tuple[str, st
 
 def split(text: str | None) -> list[str] | None:
     """"chat,json" as its parts; None stays None."""
-    return None if text is None else [part.strip() for part in text.split(",")]
+    return None if text is None else [part.strip() for part in text.rstrip(", ").split(",")]
 
 
 def command_line() -> str:

@@ -238,7 +238,7 @@ def from_hub(loader, source: str, **options):
     """What a class of transformers loads from a folder or the hub. Raises PairError, with the remedy."""
     folder = Path(source).expanduser()
     looks_local = folder.is_absolute() or source.startswith(".") or source.count("/") > 1
-    if looks_local and not (folder / "config.json").exists():
+    if (looks_local or folder.exists()) and not (folder / "config.json").exists():
         fetched = str(folder) in REGISTRY["smol"]
         raise PairError(f"there is no model in {folder} (no config.json): "
                         + ("run python -m course_lib fetch" if fetched else "check the path"))

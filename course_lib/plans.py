@@ -115,7 +115,11 @@ def sign(plan: Plan, out: Path, prompts: Sequence[Prompt]) -> str:
     wanted = asdict(plan) | {"prompts": hashlib.sha256(words.encode()).hexdigest()}
     signed, path = json.dumps(wanted, indent=1) + "\n", out / "work" / PLAN
     if path.exists():
-        there = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            there = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            raise ValueError(f"{path} is damaged, so nobody knows what {out} holds: name a new folder, or "
+                             "delete this one") from None
         differ = [name for name, value in json.loads(signed).items() if there.get(name) != value]
         if differ:
             raise ValueError(f"{out} holds a run with other {', '.join(differ)}: give what that one was "

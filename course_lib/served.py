@@ -33,7 +33,7 @@ from course_lib.bars import Progress, progress_bar
 from course_lib.engines.client import connect, request, root, served_models
 from course_lib.engines.kept import each_once, read_kept
 from course_lib.lookup import MODEL
-from course_lib.measure import check_arguments, choose_prompts, finish, numbers
+from course_lib.measure import check_arguments, choose_prompts, drafts_a_round, finish
 from course_lib.options import split
 from course_lib.prompts import Logged, Prompt, read_log
 from course_lib.traces import SCHEMA, Trace, check_rows
@@ -58,7 +58,7 @@ def run_served(asked: SimpleNamespace, command: str, say: Callable[[str], None])
     if asked.log and asked.prompts:
         raise ValueError("give --log (texts that exist) or --prompts (for the target to answer), not both")
     refuse_unseen(asked.temperature, asked.top_k, asked.top_p)
-    drafts = numbers(asked.ks, "--ks")
+    drafts = drafts_a_round(asked.ks)
     check_arguments(asked.new_tokens, asked.seed, asked.out, asked.figure)
     reader = {"read": partial(read_log, temperature=asked.temperature)} if asked.log else {}
     prompts = choose_prompts(asked.log or asked.prompts, split(asked.routes), asked.limit, asked.skip_bad,

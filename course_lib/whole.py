@@ -2,6 +2,8 @@
 
 import operator
 
+LONGEST_DRAFT = 1000  # tokens: far above what anybody drafts, and below what fills a memory
+
 
 def whole(name: str, value: int, least: int = 0) -> int:
     """value as an int, numpy's integers included. Raises ValueError unless it is whole and `least` or more.

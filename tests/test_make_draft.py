@@ -260,6 +260,14 @@ def test_models_that_do_not_fit_are_refused(target, tmp_path):
         plans.split(prompts("a", 1), [])
 
 
+def test_a_folder_whose_plan_is_damaged_is_left_alone(target, tmp_path):
+    (tmp_path / "work").mkdir()
+    for damage in (b"{", b"[1]", b"\xff\xfe", b""):
+        (tmp_path / "work" / "plan.json").write_bytes(damage)
+        with pytest.raises(ValueError, match="plan.json is damaged, .*: name a new folder, or delete"):
+            make(target, tmp_path)
+
+
 def test_a_folder_that_is_taken_is_left_alone(target, tmp_path):
     make(target, tmp_path / "draft", steps=0)
     with pytest.raises(ValueError, match="holds a run with other steps, seed"):

@@ -11,7 +11,7 @@ from course_lib import __main__ as cli
 from course_lib import bench
 from course_lib.fetch import DRAFT_FOLDER, TARGET_FOLDER
 from course_lib.intervals import mean_interval
-from course_lib.measure import banner, choose_prompts, document, numbers, run_measure, show
+from course_lib.measure import banner, check_arguments, choose_prompts, document, numbers, run_measure, show
 from course_lib.plots import tokens_per_round_figure
 from course_lib.prompts import Prompt
 from course_lib.replay import expected_rounds, tokens_per_round
@@ -176,6 +176,13 @@ def test_measure_prints_a_table(invoke, file):
     assert "k=8" in done.stdout and "±" in done.stdout
 
 
+@pytest.mark.parametrize("what, new_tokens, seed", [
+    ("new tokens", 0, 0), ("seed", 1, -1), ("seed", 1, 2**63)])
+def test_numbers_that_cannot_be_are_refused(what, new_tokens, seed):
+    with pytest.raises(ValueError, match=f"^{what} must be"):
+        check_arguments(new_tokens, seed, None, None)
+
+
 @pytest.mark.parametrize("arguments, error", [
     (["--ks", "1,two"], "--ks is '1,two': write whole numbers"),
     (["--limit", "0"], "limit must be 1 or more"),
@@ -183,7 +190,6 @@ def test_measure_prints_a_table(invoke, file):
     (["--temperature", "-1"], "temperature must be 0"),
     (["--top-p", "0"], "top_p must lie in"),
     (["--draft-mode", "beam"], '"sample" or "greedy"'),
-    (["--new-tokens", "0"], "new tokens must be 1 or more"),
     (["--new-tokens", "250"], "prompt mine.jsonl:1 has 10 tokens, and with 250 new ones"),
     (["--target", "x"], "--target and --draft go together"),
     (["--out", "nowhere/at/all"], "there is no folder"),
@@ -193,8 +199,6 @@ def test_measure_prints_a_table(invoke, file):
     (["--figure", "."], "PNG"),
     (["--figure", "f.jpg"], "ends in .png, not f.jpg"),
     (["--batch", "0"], "batch must be 1 or more"),
-    (["--seed", "-1"], "seed must be a whole number from 0"),
-    (["--seed", str(2**63)], "seed must be a whole number from 0"),
     (["--routes", ""], "has no route ''"),
     (["--target", "", "--draft", "x"], "--target is empty"),
     (["--target", "x", "--draft", " "], "--draft is empty"),
@@ -220,6 +224,8 @@ def test_a_bad_line_stops_it_unless_it_may_be_skipped_and_cut_cuts(invoke, tmp_p
 
 def test_choosing_prompts(file):
     assert [prompt.id for prompt in choose_prompts(file, ["b", "a"], 1)] == ["mine.jsonl:2", "mine.jsonl:1"]
+    assert [prompt.id for prompt in choose_prompts(file, ["b", "b"], 1)] == ["mine.jsonl:2"]
+    assert len(choose_prompts(None, ["json", "json"], 3)) == 3
     held_out = choose_prompts(None, ["json"], 3)
     assert [(prompt.route, prompt.split) for prompt in held_out] == [("json", "heldout")] * 3
     assert numbers(" 8, 1,8 ", "--ks") == [1, 8]

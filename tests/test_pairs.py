@@ -270,6 +270,15 @@ def test_a_draft_with_another_vocabulary_is_refused_before_weights_are_read(soun
 # Weights that are not there, or damaged
 
 
+def test_a_folder_that_is_no_model_is_not_called_damaged(tmp_path, monkeypatch):
+    """Who believed that would delete it."""
+    (tmp_path / "a" / "docs").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "a/docs"):
+        with pytest.raises(PairError, match=f"there is no model in {folder} .no config.*check the path"):
+            load_pair(folder, folder)
+
+
 def test_a_folder_that_is_not_there(sound, tmp_path):
     for missing in (tmp_path / "nothing", tmp_path):
         with pytest.raises(PairError, match="there is no model in .*no config.json.*: check the path"):

@@ -271,7 +271,7 @@ def test_engines_that_answer_otherwise_are_refused(pair, kept, options, reason):
     (["--temperature", "0.7"], "normaliser cannot be seen"),
     (["--temperature", "1", "--top-p", "0.9"], "top-p"), (["--temperature", "1", "--top-k", "5"], "top-k"),
     (["--lookup", "first"], "--lookup is for models loaded"),
-    (["--draft", "d"], "--draft is for"), (["--new-tokens", "0"], "1 or more"), (["--limit", "0"], "limit"),
+    (["--draft", "d"], "--draft is for"), (["--limit", "0"], "limit"),
     (["--served-concurrency", "0"], "concurrency"), (["--draft-mode", "odd"], "draft_mode"),
     (["--log", "none.jsonl"], "there is no file none.jsonl"), (["--log", "a", "--prompts", "b"], "not both"),
     (["--served-target", "localhost:1"], "is no address"),

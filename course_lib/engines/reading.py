@@ -8,7 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-LONGEST_DRAFT = 1000
+from course_lib.whole import LONGEST_DRAFT
+
 COUNTS = ("rounds", "drafted", "accepted", "judged", "emitted", "generated")
 _LARGEST_COUNT = 1e18
 SINCE_THE_START = "Counts since the engine started: for now, take two scrapes."

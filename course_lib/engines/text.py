@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from course_lib.engines.reading import CUT_OFF, LONGEST_DRAFT, agree, count
+from course_lib.engines.reading import CUT_OFF, agree, count
+from course_lib.whole import LONGEST_DRAFT
 
 # Only these lines of an exposition matter here; a broken line among the thousand others does not.
 _OURS = re.compile(

@@ -18,7 +18,6 @@ import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
-from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = Path(os.environ.get("COURSE_MODELS", ROOT / "data" / "models"))
@@ -174,6 +173,8 @@ def _fetch_gguf(say) -> Path:
 
 
 def _convert(file: Path, out: Path) -> None:
+    from unittest.mock import patch  # here, as most who import this room convert nothing
+
     import gguf
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM

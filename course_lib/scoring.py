@@ -55,19 +55,18 @@ def write_and_score(pairs: Sequence, ids: Sequence[list[int]], new_tokens: int, 
     Returns the texts (token ids), and what `score_drafts` says of them, with the seconds of writing, too
     (write). The target need not read its text again: its law at each token is that which the token came from.
     """
-    writer, seconds = min(pairs, key=lambda pair: pair.context), 0.0
+    writer, seconds = min(pairs, key=lambda pair: pair.context), {"write": 0.0}
 
     def write() -> Iterator[tuple]:
-        nonlocal seconds
         for group in batches([len(row) + new_tokens for row in ids], batch):
             written = decode_plain(writer, [ids[i] for i in group], new_tokens, sampling, generator,
                                    keep_states=True)
-            seconds += written.seconds
+            seconds["write"] += written.seconds
             yield group, written.tokens, torch.cat(written.states)
 
     stage = f"the target writes, the draft{'s' * (len(pairs) > 1)} read{'s' * (len(pairs) == 1)}"
     *found, others = _score(pairs, ids, write(), sampling, draft_mode, stage, progress)
-    return *found, {"write": seconds, **others}
+    return *found, seconds | others
 
 
 def _score(pairs, ids, groups: Iterable[tuple], sampling: Sampling, draft_mode: str, stage: str,

@@ -150,10 +150,10 @@ def score_traces(pairs: Sequence, prompts: Sequence, texts: Sequence[Sequence[in
                  draft_mode: str = "sample", batch: int = 16,
                  progress: Progress | None = None) -> list[Trace]:
     """As `score_trace`, for several drafts of one target: a trace for each pair."""
-    if len(texts) != len(prompts) or not all(len(text) for text in texts):
-        raise ValueError(f"{len(prompts)} prompts need as many texts, each of at least one token")
     from course_lib.scoring import score_drafts
 
+    if len(texts) != len(prompts) or not all(len(text) for text in texts):
+        raise ValueError(f"{len(prompts)} prompts need as many texts, each of at least one token")
     ids, _ = encode_prompts(min(pairs, key=lambda pair: pair.context), prompts, max(map(len, texts)), False)
     texts = [list(text) for text in texts]
     scores, near_ties, seconds = score_drafts(pairs, ids, texts, sampling, draft_mode, batch, progress)

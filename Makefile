@@ -34,7 +34,7 @@ setup: .venv/installed
 	$(PY) -m course_lib fetch
 
 .venv/installed: requirements.txt requirements.lock pyproject.toml
-	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear --upgrade-deps .venv
 	$(PY) -m pip install --quiet --no-compile --disable-pip-version-check -c requirements.lock -r requirements.txt -e .
 	touch $@
 

@@ -154,7 +154,8 @@ def _decision(asked: SimpleNamespace) -> dict:
     sampling = Sampling(asked.temperature, asked.top_k, asked.top_p)
     pair = pair_of(asked.pair, asked.target, asked.draft, asked.lookup, asked.device, asked.dtype)
     if traces and pair.lookup and not traces[0].meta.get("lookup"):
-        traces = [add_lookup(trace, pair, prompts, pair.lookup, pair.draft is not None) for trace in traces]
+        traces = [add_lookup(trace, pair.encode, prompts, pair.lookup, draft=pair.draft is not None)
+                  for trace in traces]
     with progress_bar() as bar:
         said = {"seed": asked.seed, "command": command_line(), "progress": bar}
         traces = traces or [measure_trace(pair, prompts, sampling, asked.new_tokens, asked.draft_mode,

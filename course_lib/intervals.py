@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes a second to load
 
 
 class Interval(NamedTuple):
@@ -69,7 +69,7 @@ def ratio_interval(
         return Interval(ratio, math.nan, math.nan)
     residual = top - ratio * bottom  # how much each prompt pulls the ratio away
     error = math.sqrt(n / (n - 1) * float(residual @ residual)) / float(bottom.sum())
-    half = float(student.ppf((1 + level) / 2, n - 1)) * error
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * error
     return Interval(ratio, ratio - half, ratio + half)
 
 

@@ -8,8 +8,11 @@
 
 from __future__ import annotations
 
+import filecmp
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -71,10 +74,7 @@ class Pair:
 
     def encode(self, messages: list[dict[str, str]]) -> list[int]:
         """Token ids of chat messages, ready for the assistant's answer."""
-        if self.tokenizer.chat_template is None:  # a base model: plain text
-            return self.tokenizer("\n".join(message["content"] for message in messages))["input_ids"]
-        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True,
-                                                  return_dict=True)["input_ids"]
+        return _encode(self.tokenizer, messages)
 
 
 def load_pair(name_or_target: str = "smol", draft: str | None = None, device: str | None = None,
@@ -104,12 +104,21 @@ def load_pair(name_or_target: str = "smol", draft: str | None = None, device: st
     chosen = _dtype(dtype, device)
     tokenizer = from_hub(transformers.AutoTokenizer, target)
     if lookup != "only":
-        check_vocabularies(tokenizer.get_vocab(), _tokenizer_of(draft).get_vocab())
+        _check_tokenizer(tokenizer, draft)
     model = load_model(target, chosen, device, spread)
     (make_graphs if device.type == "cuda" else make_lean)(model)
     pair = Pair(name, model, None, tokenizer, eos_of(model), context_of(model.config), device, chosen,
                 Lookup() if lookup else None)
     return pair if lookup == "only" else _with_model(pair, draft)
+
+
+def load_encoder(name_or_target: str = "smol") -> Callable[[list[dict[str, str]]], list[int]]:
+    """`Pair.encode` of a pair (by registry name, or its target), without its models.
+
+    Raises PairError as `load_pair` does.
+    """
+    target, _ = REGISTRY.get(name_or_target, (name_or_target, None))
+    return partial(_encode, from_hub(transformers.AutoTokenizer, target))
 
 
 def with_draft(pair: Pair, draft: str) -> Pair:
@@ -120,7 +129,7 @@ def with_draft(pair: Pair, draft: str) -> Pair:
     pair = replace(pair, name=f"{pair.name.split(' + ')[0]} + {Path(draft).name}", lookup=None, draft=None)
     if draft == "lookup":
         return replace(pair, lookup=Lookup())
-    check_vocabularies(pair.tokenizer.get_vocab(), _tokenizer_of(draft).get_vocab())
+    _check_tokenizer(pair.tokenizer, draft)
     return _with_model(pair, draft)
 
 
@@ -167,8 +176,18 @@ def _with_model(pair: Pair, draft: str, model: torch.nn.Module | None = None) ->
     return replace(pair, draft=model, context=min(pair.context, context_of(model.config)))
 
 
-def _tokenizer_of(draft: str):
-    return from_hub(transformers.AutoTokenizer, _cut(draft)[0])
+def _encode(tokenizer, messages: list[dict[str, str]]) -> list[int]:
+    if tokenizer.chat_template is None:  # a base model: plain text
+        return tokenizer("\n".join(message["content"] for message in messages))["input_ids"]
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+
+
+def _check_tokenizer(target, draft: str) -> None:
+    source = _cut(draft)[0]
+    files = [Path(folder) / "tokenizer.json" for folder in (target.name_or_path, source)]
+    if all(path.exists() for path in files) and filecmp.cmp(*files, shallow=False):
+        return  # a draft made for this target: half a second less than reading it once more
+    check_vocabularies(target.get_vocab(), from_hub(transformers.AutoTokenizer, source).get_vocab())
 
 
 def _cut(draft: str) -> tuple[str, int | None]:

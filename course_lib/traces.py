@@ -18,7 +18,7 @@ import json
 import os
 import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -160,12 +160,13 @@ def score_traces(pairs: Sequence, prompts: Sequence, texts: Sequence[Sequence[in
     return _traces(pairs, prompts, sampling, draft_mode, texts, scores, near_ties, {"write": 0.0, **seconds})
 
 
-def add_lookup(trace: Trace, pair, prompts: Sequence, lookup, draft: bool = True) -> Trace:
+def add_lookup(trace: Trace, encode: Callable, prompts: Sequence, lookup, draft: bool = True) -> Trace:
     """The trace that `measure_trace` would give with a lookup before the draft, or without a draft at all.
 
     No model is run: at temperature 0 a guess is accepted where it is the text's token, and both are known.
-    pair: for its tokenizer. prompts: at least those of the trace. Raises ValueError at a temperature above 0,
-    where the target's chance of a guess would be needed, and where a prompt is missing or was cut.
+    encode: messages to token ids, the pair's own (`pairs.load_encoder`). prompts: at least those of the
+    trace. Raises ValueError at a temperature above 0, where the target's chance of a guess would be needed,
+    and where a prompt is missing or was cut.
     """
     if trace.meta["temperature"]:
         raise ValueError("a trace at a temperature above 0 does not say how likely a guess was: measure "
@@ -178,7 +179,7 @@ def add_lookup(trace: Trace, pair, prompts: Sequence, lookup, draft: bool = True
     if missing := [name for name, _ in texts if name not in known]:
         raise ValueError(f"prompt {missing[0][1]} of the trace is not among the prompts: give the file it "
                          "was measured on")
-    guess = np.concatenate([guesses(lookup, pair.encode(known[name].messages), tokens.tolist())
+    guess = np.concatenate([guesses(lookup, encode(known[name].messages), tokens.tolist())
                             for name, tokens in texts])
     rows, sure = trace.rows.copy(), guess != NONE
     right = guess == rows.token

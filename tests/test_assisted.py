@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_both_sides_write_the_same_text_and_are_timed_for_every_k():
-    found = assisted(load_pair("smol", dtype="float32"), load_prompts(["json"], limit=1), 12)
+    found = assisted(load_pair("smol", dtype="float32"), load_prompts(["json"], limit=1), 8)
     assert found["texts"] == len(KS) and found["texts_different"] == 0
     for k in map(str, KS):
         assert all(seconds[k] > 0 for seconds in found["seconds"].values())

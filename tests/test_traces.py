@@ -201,7 +201,7 @@ def test_a_lookup_can_be_added_to_a_greedy_trace_afterwards(lookup):
     plain = pair_of(target, with_noise(target, 0.1), eos=(20, 17))
     pair = with_lookup(plain, lookup)
     measured, trace = (measure_trace(each, PROMPTS, GREEDY, 16) for each in (pair, plain))
-    added = add_lookup(trace, plain, PROMPTS, pair.lookup, draft=lookup == "first")
+    added = add_lookup(trace, plain.encode, PROMPTS, pair.lookup, draft=lookup == "first")
     pd.testing.assert_frame_equal(added.rows, measured.rows)
     assert {2} < set(added.rows.drafter) and added.rows.accept.nunique() == 2
     assert {name: added.meta[name] for name in ("draft", "lookup")} == \
@@ -209,7 +209,7 @@ def test_a_lookup_can_be_added_to_a_greedy_trace_afterwards(lookup):
     for wrong, prompts, error in ((added, PROMPTS, "with a lookup"), (trace, PROMPTS[:2], "not among"),
                                   (Trace(trace.rows, trace.meta | {"temperature": 0.5}), PROMPTS, "above 0")):
         with pytest.raises(ValueError, match=error):
-            add_lookup(wrong, plain, prompts, pair.lookup)
+            add_lookup(wrong, plain.encode, prompts, pair.lookup)
 
 
 def expected_rounds_of_the_decoder(monkeypatch, pair, prompt, k, new_tokens, sampling, draft_mode):

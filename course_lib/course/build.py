@@ -19,7 +19,8 @@ from course_lib.course.source import Cell, hints, read_source, solution, solved,
 from course_lib.files import write_text
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
-LIVE, SKIP = "nbval-ignore-output", "nbval-skip"  # tags that nbval knows
+# Tags that nbval knows. In a source, SKIP is for a cell that does nothing until a learner sets something.
+LIVE, SKIP = "nbval-ignore-output", "nbval-skip"
 _HELP = "Words: [glossary](GLOSSARY.md) · Stuck: [troubleshooting](TROUBLESHOOTING.md)"  # under every header
 
 
@@ -146,7 +147,8 @@ def _solutions(cell: Cell, cells: list[Cell], index: int) -> tuple[Cell, str]:
 
 
 def _left_out(cells: list[tuple[Cell, str]]) -> list[bool]:
-    return left_out([(text, LIVE in cell.tags) for cell, text in cells if cell.kind == "code"])
+    return left_out([("" if SKIP in cell.tags else text, LIVE in cell.tags)
+                     for cell, text in cells if cell.kind == "code"])
 
 
 def _tagged(cells: list[tuple[Cell, str]]) -> list[tuple[Cell, str]]:

@@ -36,7 +36,7 @@ from course_lib.course import notebook
 from course_lib.intervals import Interval, ratio_difference, ratio_interval
 from course_lib.lookup import LOOKUP, MODEL, Lookup
 from course_lib.lookup import guesses as looked_up
-from course_lib.pairs import REGISTRY, load_pair
+from course_lib.pairs import REGISTRY, load_encoder, load_pair
 from course_lib.plots import banner, show, speedup_by_k_figure, style
 from course_lib.prompts import ROUTES, load_prompts
 from course_lib.recordings import RECORDINGS, recording
@@ -736,9 +736,9 @@ for path in recordings:
 
 # %%
 prompts, lookup = load_prompts(), Lookup()
-embedded = pair if pair.name == "smol" else load_pair("smol")  # the recording is of the embedded pair
-sources = {"the draft": trace, "lookup": add_lookup(trace, embedded, prompts, lookup, draft=False),
-           "lookup, then the draft": add_lookup(trace, embedded, prompts, lookup)}
+encode = load_encoder("smol")  # the recording is of the embedded pair; its tokenizer is all that is needed
+sources = {"the draft": trace, "lookup": add_lookup(trace, encode, prompts, lookup, draft=False),
+           "lookup, then the draft": add_lookup(trace, encode, prompts, lookup)}
 free = pd.concat({name: tokens_per_round(one, (1, 2, 3, 4, 5)).assign(cell=lambda rows: [f"{Interval(*row):.2f}" for row in rows[["mean", "low", "high"]].to_numpy()])
                   for name, one in sources.items()}, names=["draft"]).reset_index("draft")
 banner("recorded", **source(trace.meta), added="lookup of runs of 2 to 4 tokens, here")
@@ -760,7 +760,7 @@ print(f"at k = {k} the two together emit {', '.join(f'{share:.0%} more on {route
 # as well. Give each answer the prompt of its neighbour on the same route:
 
 # %%
-ids = {(prompt.route, prompt.id): embedded.encode(prompt.messages) for prompt in prompts}
+ids = {(prompt.route, prompt.id): encode(prompt.messages) for prompt in prompts}
 control = []
 for route in ROUTES:
     own = [(ids[route, name], rows.token.tolist()) for name, rows in trace.rows[trace.rows.route == route].groupby("prompt", sort=False)]

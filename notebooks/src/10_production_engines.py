@@ -39,7 +39,7 @@ from course_lib.engines.scrape import fetch_text
 from course_lib.intervals import Interval, ratio_interval
 from course_lib.lookup import Lookup
 from course_lib.manifest import DATA
-from course_lib.pairs import load_pair
+from course_lib.pairs import load_encoder
 from course_lib.plots import banner, show, style
 from course_lib.prompts import load_prompts
 from course_lib.recordings import provenance, recording
@@ -692,7 +692,7 @@ for route, values in document["routes"].items():
 # %%
 meta_ngram, cells_ngram = sweep.read(recording("engine-vllm-ngram-sweep.jsonl"))
 prompts = load_prompts()
-copied = add_lookup(served, load_pair("smol"), prompts, Lookup(), draft=False)
+copied = add_lookup(served, load_encoder("smol"), prompts, Lookup(), draft=False)
 predicted = tokens_per_round(as_served(copied, meta_ngram), sorted({k for _, _, k in cells_ngram if k})).set_index(["route", "k"])
 banner("recorded", **provenance("engine-vllm-ngram-sweep.jsonl"), predicted_from="lookup of runs of 2 to 4 tokens, here")
 steps = []

@@ -41,7 +41,7 @@ from course_lib.intervals import Interval
 from course_lib.learning import batches, overlaps
 from course_lib.lookup import Lookup
 from course_lib.lookup import guesses as looked_up
-from course_lib.pairs import with_draft
+from course_lib.pairs import load_encoder, with_draft
 from course_lib.plans import Plan, load_both
 from course_lib.plots import banner, show, style
 from course_lib.prompts import ROUTES, load_prompts
@@ -722,12 +722,12 @@ KS = (1, 2, 3, 4, 5, 8, 12)
 texts = [Trace.load(recording(name)) for name in ("smol-t0.parquet", "smol-copy-t0.parquet")]
 for text in texts:
     banner("recorded", **{key: text.meta[key] for key in ("machine", "date", "command")}, temperature=text.meta["temperature"])
-every = load_prompts((*ROUTES, "copy"))
+every, encode = load_prompts((*ROUTES, "copy")), load_encoder("smol")
 SOURCES = {"the draft": None, "lookup": False, "lookup, then the draft": True}
 predicted = {}
 for text in texts:
     for who, model_too in SOURCES.items():
-        drafted = text if model_too is None else add_lookup(text, teacher, every, Lookup(), draft=model_too)
+        drafted = text if model_too is None else add_lookup(text, encode, every, Lookup(), draft=model_too)
         for route, one in decide(drafted, costs, KS)["routes"].items():
             predicted[route, who] = max(one["loads"]["1"]["table"], key=lambda row: (row["predicted"], -row["k"]))
 shown = pd.DataFrame({key: {"k": row["k"], "tokens per round": f"{Interval(row['tokens_per_round'], row['tokens_low'], row['tokens_high']):.2f}",
@@ -747,7 +747,7 @@ print("lookup alone is ahead of the draft on " + (", ".join(ahead) or "no route"
 
 # %%
 own = texts[1].rows.groupby("prompt", sort=False).token.agg(list)
-ids = {prompt.id: teacher.encode(prompt.messages) for prompt in every if prompt.route == "copy"}
+ids = {prompt.id: encode(prompt.messages) for prompt in every if prompt.route == "copy"}
 names = list(own.index)
 for whose, shift in (("its own prompt", 0), ("a neighbour's prompt", 1), ("no prompt", None)):
     right = np.concatenate([looked_up(Lookup(), [] if shift is None else ids[names[(i + shift) % len(names)]], own[name]) == own[name]

@@ -299,7 +299,7 @@ for route, n in Counter(prompt.route for prompt in prompts).items():
 # One thing only shows when a tokenizer looks: a prompt can be too long. It is refused by name. Cutting it, from its
 # beginning, is your choice (`cut=True`, `--cut`), since a prompt without its beginning is another prompt.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 long = Prompt("prompts.jsonl:17", "mine", "own", [{"role": "user", "content": "again and " * 20_000}])
 try:
     encode_prompts(pair, [long], NEW_TOKENS, cut=False)
@@ -536,7 +536,7 @@ print(f"the half-width of 12 prompts is about {width:.3f}; 36 prompts more save 
 
 # %% tags=["nbval-ignore-output"]
 if OUT:
-    report.write(document, OUT)  # report.html, report.md and report.json
+    print("written:", *report.write(document, OUT).values())
 Markdown(report.render(document)["markdown"])
 
 # %% [markdown]
@@ -557,12 +557,20 @@ Markdown(report.render(document)["markdown"])
 # %% [markdown]
 # ## Settings to paste
 #
-# For one engine. Change the name for another: `sglang`, `tensorrt_llm`, `llama_cpp`. With a file of your own, this and
-# all that follows is about your prompts. Without one it is about the recording, which has more prompts than the live
-# measurement.
+# With a file of your own, this and all that follows is about your prompts. Without one it is about the recording, which
+# has more prompts than the live measurement.
 
 # %%
-chosen, texts_read = (document, mine) if PROMPTS else (larger, trace)
+chosen, texts_read = larger, trace
+
+# %% tags=["nbval-skip"]
+if PROMPTS:
+    chosen, texts_read = document, mine
+
+# %% [markdown]
+# For one engine. Change the name for another: `sglang`, `tensorrt_llm`, `llama_cpp`.
+
+# %%
 ENGINE = "vllm"
 print(f"settings for {'your file' if PROMPTS else 'the recorded prompts of the course'}")
 print(report.settings(chosen)[ENGINE])

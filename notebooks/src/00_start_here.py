@@ -52,7 +52,7 @@ print("Ready." if usable(found) else "Not ready: do what the last column says, t
 # thirty layers, trained to say what the target says. To use another pair, set the environment variable
 # `COURSE_PAIR` (for example to `h100`) before you start Jupyter.
 
-# %% tags=["nbval-ignore-output"]
+# %%
 import os
 from dataclasses import replace
 
@@ -70,6 +70,8 @@ from course_lib.speculate import decode, decode_plain
 
 check, quiz = notebook("00")
 style()
+
+# %% tags=["nbval-ignore-output"]
 pair = load_pair(os.environ.get("COURSE_PAIR", "smol"))
 banner("live", pair=pair.name, device=pair.device, dtype=str(pair.dtype).removeprefix("torch."), torch=torch.__version__)
 

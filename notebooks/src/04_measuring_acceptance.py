@@ -79,7 +79,7 @@ print("answer: ", pair.tokenizer.decode(text))
 # What a model says at one place is about the *next* one. So we begin one place before the answer and leave
 # the last one out. Being off by one here is the commonest way to measure nonsense.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 with torch.inference_mode():
     both = torch.tensor([ids + text], device=pair.device)
     p, q = (probabilities(model(both).logits[0, len(ids) - 1:-1], Sampling(1.0))

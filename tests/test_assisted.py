@@ -3,17 +3,11 @@
 import pytest
 
 from course_lib.assisted import KS, assisted, describe
-from course_lib.fetch import DRAFT_FOLDER, TARGET_FOLDER
-from course_lib.pairs import load_pair
 from course_lib.prompts import load_prompts
 
-pytestmark = pytest.mark.skipif(
-    not all((folder / "config.json").exists() for folder in (TARGET_FOLDER, DRAFT_FOLDER)),
-    reason="the embedded pair is not in data/models: run `python -m course_lib fetch`")
 
-
-def test_both_sides_write_the_same_text_and_are_timed_for_every_k():
-    found = assisted(load_pair("smol", dtype="float32"), load_prompts(["json"], limit=1), 8)
+def test_both_sides_write_the_same_text_and_are_timed_for_every_k(smol):
+    found = assisted(smol, load_prompts(["json"], limit=1), 8)
     assert found["texts"] == len(KS) and found["texts_different"] == 0
     for k in map(str, KS):
         assert all(seconds[k] > 0 for seconds in found["seconds"].values())

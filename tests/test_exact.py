@@ -12,22 +12,11 @@ machines, and is far below a real preference: the median gap is above 1.
 import pytest
 from tiny import greedy_text, next_logits, with_lookup
 
-from course_lib.fetch import DRAFT_FOLDER, TARGET_FOLDER
-from course_lib.pairs import load_pair
 from course_lib.prompts import ROUTES, load_prompts
 from course_lib.speculate import decode
 
 NEW_TOKENS = 48
 NEAR_TIE = 1e-3
-
-pytestmark = pytest.mark.skipif(
-    not all((folder / "config.json").exists() for folder in (TARGET_FOLDER, DRAFT_FOLDER)),
-    reason="the embedded pair is not in data/models: run `python -m course_lib fetch`")
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return load_pair("smol", device="cpu", dtype="float32")
 
 
 def compare(pair, prompts, wanted, k, batch, new_tokens):
@@ -50,19 +39,19 @@ def compare(pair, prompts, wanted, k, batch, new_tokens):
     return gaps
 
 
-def test_a_sample_of_prompts(pair):
-    prompts = [pair.encode(prompt.messages) for prompt in load_prompts(limit=1)]
-    wanted = [greedy_text(pair.target, prompt, 24, pair.eos) for prompt in prompts]
-    for one in (pair, with_lookup(pair, "first")):
+def test_a_sample_of_prompts(smol):
+    prompts = [smol.encode(prompt.messages) for prompt in load_prompts(limit=1)]
+    wanted = [greedy_text(smol.target, prompt, 24, smol.eos) for prompt in prompts]
+    for one in (smol, with_lookup(smol, "first")):
         compare(one, prompts, wanted, k=4, batch=3, new_tokens=24)  # fails on any difference but a near-tie
 
 
 @pytest.fixture(scope="module")
-def every_prompt(pair):
+def every_prompt(smol):
     """20 prompts a route and what `model.generate` writes behind each: once, for every k and batch size."""
-    prompts = [pair.encode(prompt.messages) for prompt in load_prompts(limit=20)]
+    prompts = [smol.encode(prompt.messages) for prompt in load_prompts(limit=20)]
     assert len(prompts) == 20 * len(ROUTES)
-    return prompts, [greedy_text(pair.target, prompt, NEW_TOKENS, pair.eos) for prompt in prompts]
+    return prompts, [greedy_text(smol.target, prompt, NEW_TOKENS, smol.eos) for prompt in prompts]
 
 
 def say(capsys, what, gaps, count):
@@ -75,13 +64,13 @@ def say(capsys, what, gaps, count):
 @pytest.mark.exact
 @pytest.mark.parametrize("batch", [8, 1])
 @pytest.mark.parametrize("k", [1, 4, 8])
-def test_every_held_out_prompt(pair, every_prompt, k, batch, capsys):
-    gaps = compare(pair, *every_prompt, k, batch, NEW_TOKENS)
+def test_every_held_out_prompt(smol, every_prompt, k, batch, capsys):
+    gaps = compare(smol, *every_prompt, k, batch, NEW_TOKENS)
     say(capsys, f"k={k}, batch {batch}", gaps, len(every_prompt[0]))
 
 
 @pytest.mark.exact
 @pytest.mark.parametrize("lookup, batch", [("first", 8), ("only", 1)])
-def test_every_held_out_prompt_with_lookup(pair, every_prompt, lookup, batch, capsys):
-    gaps = compare(with_lookup(pair, lookup), *every_prompt, 4, batch, NEW_TOKENS)
+def test_every_held_out_prompt_with_lookup(smol, every_prompt, lookup, batch, capsys):
+    gaps = compare(with_lookup(smol, lookup), *every_prompt, 4, batch, NEW_TOKENS)
     say(capsys, f"k=4, batch {batch}, lookup {lookup}", gaps, len(every_prompt[0]))

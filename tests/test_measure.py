@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from course_lib import __main__ as cli
 from course_lib import bench
-from course_lib.fetch import DRAFT_FOLDER, TARGET_FOLDER
+from course_lib.fetch import TARGET_FOLDER
 from course_lib.intervals import mean_interval
 from course_lib.measure import banner, check_arguments, choose_prompts, document, numbers, run_measure, show
 from course_lib.plots import tokens_per_round_figure
@@ -252,13 +252,9 @@ def test_the_benchmark_compares_the_same_thing(invoke, pair, monkeypatch):
 # The embedded pair
 
 
-@pytest.mark.skipif(not (TARGET_FOLDER.exists() and DRAFT_FOLDER.exists()), reason="the pair is not fetched")
-def test_the_embedded_pair_is_measured(tmp_path):
-    from course_lib.pairs import load_pair
-
+def test_the_embedded_pair_is_measured(tmp_path, smol):
     torch.manual_seed(0)
-    found = run_measure(load_pair("smol", dtype="float32"), choose_prompts(None, ["code"], 2), GREEDY, 12,
-                        out=tmp_path / "t")
+    found = run_measure(smol, choose_prompts(None, ["code"], 2), GREEDY, 12, out=tmp_path / "t")
     assert found["pair"] == "smol" and found["routes"]["code"]["prompts"] == 2
     assert found["settings"]["near_ties"] == 0
     means = [each["mean"] for each in found["routes"]["code"]["tokens_per_round"].values()]

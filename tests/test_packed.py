@@ -8,7 +8,6 @@ from transformers import AutoModelForCausalLM
 
 from course_lib.fetch import TARGET_FOLDER
 from course_lib.packed import PackedLinear, pack
-from course_lib.pairs import load_pair
 from course_lib.speculate import decode
 
 pytestmark = pytest.mark.skipif("fbgemm" not in torch.backends.quantized.supported_engines,
@@ -53,10 +52,8 @@ def test_a_model_that_would_change_is_left_alone(change):
     assert not any(isinstance(module, PackedLinear) for module in model.modules())
 
 
-@pytest.mark.skipif(not (TARGET_FOLDER / "config.json").exists(), reason="run `python -m course_lib fetch`")
-def test_the_embedded_target_is_packed_and_writes_what_the_plain_one_writes():
-    pair = load_pair("smol", device="cpu", dtype="float32")
-    assert isinstance(pair.target.lm_head, PackedLinear)
-    prompt = pair.encode([{"role": "user", "content": "Name three colours."}])
+def test_the_embedded_target_is_packed_and_writes_what_the_plain_one_writes(smol):
+    assert isinstance(smol.target.lm_head, PackedLinear)
+    prompt = smol.encode([{"role": "user", "content": "Name three colours."}])
     plain = AutoModelForCausalLM.from_pretrained(TARGET_FOLDER, dtype=torch.float32)
-    assert decode(pair, [prompt], 3, 16).tokens[0] == greedy_text(plain, prompt, 16, pair.eos)
+    assert decode(smol, [prompt], 3, 16).tokens[0] == greedy_text(plain, prompt, 16, smol.eos)

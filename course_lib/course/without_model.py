@@ -17,7 +17,7 @@ import nbformat
 from course_lib.course.outline import NOTEBOOKS
 from course_lib.course.source import COMPOUND, names_defined, names_filled, names_used, plain_python
 
-LOADERS = {"load_pair", "load_both", "with_draft", "from_pretrained"}
+LOADERS = {"load_pair", "load_encoder", "load_both", "with_draft", "from_pretrained"}
 FOLDERS = {"TARGET_FOLDER", "DRAFT_FOLDER"}
 SAYS = ("RECORDED: this cell needs the model, which is not here. Below is what it showed where the notebook "
         "was built.")

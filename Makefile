@@ -35,6 +35,7 @@ setup: .venv/installed
 
 .venv/installed: requirements.txt requirements.lock pyproject.toml
 	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear --upgrade-deps .venv
+	@echo "installing what requirements.txt names: a minute or two"
 	$(PY) -m pip install --quiet --no-compile --disable-pip-version-check -c requirements.lock -r requirements.txt -e .
 	touch $@
 

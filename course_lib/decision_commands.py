@@ -113,7 +113,13 @@ def report(
     room.check_folder(out)
     asked = SimpleNamespace(**locals())
     real = {"traces": "recorded" if traces else "live", "costs": "recorded" if costs else "live"}
-    found = _decision(asked) | {"fidelity": real}
+    left_out: list[str] = []
+
+    def say(line: str) -> None:
+        left_out.append(f"Prompts: {line}.")
+        progress(line)
+
+    found = _decision(asked, say) | {"fidelity": real, "notes": left_out}
     paths = room.write(found, out)
     if as_json:
         print(paths["json"].read_text(encoding="utf-8"), end="")
@@ -123,8 +129,11 @@ def report(
     print(f"page: {paths['html']}")
 
 
-def _decision(asked: SimpleNamespace) -> dict:
-    """The document that the options of `sweep` ask for: measure what is missing, then decide."""
+def _decision(asked: SimpleNamespace, say: Callable[[str], None] = progress) -> dict:
+    """The document that the options of `sweep` ask for: measure what is missing, then decide.
+
+    say: is told of prompts that are left out.
+    """
     from course_lib import measure as room
     from course_lib.costs import CostTable
     from course_lib.prompts import EXTRA_ROUTES, ROUTES
@@ -148,7 +157,7 @@ def _decision(asked: SimpleNamespace) -> dict:
     if traces and asked.prompts is None:  # of a trace of ours, whichever routes it is of
         routes = routes or (*ROUTES, *EXTRA_ROUTES)
     prompts = room.choose_prompts(asked.prompts, routes, None if traces else asked.limit, asked.skip_bad,
-                                  progress)
+                                  say)
     from course_lib.sampling import Sampling
 
     sampling = Sampling(asked.temperature, asked.top_k, asked.top_p)

@@ -178,7 +178,9 @@ def _convert(file: Path, out: Path) -> None:
     import gguf
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # three bars of names that say nothing, in half a minute
     # transformers reads the file for the tokenizer, for the config and for the weights, and makes a list of
     # all names for each layer's parts: once each is enough, and halves the time.
     with (patch.object(gguf, "GGUFReader", cache(gguf.GGUFReader)),

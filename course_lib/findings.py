@@ -11,6 +11,8 @@ import math
 from course_lib.page import Block
 from course_lib.settings import ENGINES, OFF, all_loads, groups, loads, models, one_k, settings
 
+FEW = 8  # prompts of a route, below which the report warns of its interval
+
 
 def blocks(document: dict) -> list[Block]:
     """What the report says, in order, not yet escaped."""
@@ -100,7 +102,7 @@ def _table_by_k(document: dict, load: int) -> Block:
     """Route by k at one load: tokens per round, predicted, and measured if any is."""
     header = ["route", "k", "tokens per round", "predicted"]
     measured = _measured(document, load)
-    header += ["measured", "error of prediction"] if measured else []
+    header += ["predicted for those timed", "measured", "error of prediction"] if measured else []
     rows, best = [], set()
     for route, found in document["routes"].items():
         one = found["loads"].get(str(load))
@@ -112,7 +114,7 @@ def _table_by_k(document: dict, load: int) -> Block:
                     ("predicted", "predicted_low", "predicted_high", "×"),
                     ("measured", "measured_low", "measured_high", "×"))[:3 if measured else 2])]
             if measured:
-                cells.append(_percent(row["error"]))
+                cells[-1:] = [times(row.get("predicted_checked")), cells[-1], _percent(row["error"])]
             rows.append(tuple(cells))
             if row["k"] == one["best_k"]:
                 best.add(len(rows))
@@ -126,11 +128,9 @@ def _table_by_load(document: dict) -> Block:
     for route, found in document["routes"].items():
         for load, one in sorted(found["loads"].items(), key=lambda pair: int(pair[0])):
             k = one["best_k"]
-            most = max((row for row in one["table"] if row["predicted"] is not None),
-                       key=lambda row: row["predicted"], default={"k": "?"})["k"]
             rows.append((route, load, f"k = {k}" if k else "off",
                          f"{times(one['speedup'])}{interval(one['speedup_interval'])}"
-                         + ("" if k else f" with k = {most}"),
+                         + ("" if k else f" with k = {_best(one)}"),
                          _percent(None if one["adaptive"] is None else one["adaptive"] - 1),
                          _formula(one["iid"])))
             if k:
@@ -138,6 +138,12 @@ def _table_by_load(document: dict) -> Block:
     text = ("The load is the number of requests decoded together. The speedup is that of the best k, even "
             "where that is too little, or too uncertain, to switch on.")
     return Block("table", text, (header, *rows), frozenset(best))
+
+
+def _best(one: dict) -> int | str:
+    """The k that predicts the most, whether it is to be switched on or not."""
+    return max((row for row in one["table"] if row["predicted"] is not None),
+               key=lambda row: row["predicted"], default={"k": "?"})["k"]
 
 
 def _pasted(document: dict) -> list[Block]:
@@ -168,9 +174,10 @@ def _readings(document: dict, load: int) -> list[str]:
     for route, found in document["routes"].items():
         one = found["loads"].get(str(load))
         if one and one["iid"] and one["iid"]["speedup"] is not None and found["alpha"] is not None:
-            here = f"k = {one['best_k']} with {times(one['speedup'])}" if one["best_k"] else "off"
+            here = f"k = {_best(one)}, {times(one['speedup'])}" + ("" if one["best_k"] else
+                    f"{interval(one['speedup_interval'])}, and by its interval off")
             said.append(f"{route}: from α = {found['alpha']:.3f} alone the i.i.d. formula would have said "
-                        f"{_formula(one['iid'])} at load {load}; the replay of the text says {here}.")
+                        f"{_formula(one['iid'])} at load {load}; the replay of the text finds {here}.")
     return said
 
 
@@ -221,7 +228,11 @@ def _caveats(document: dict) -> list[str]:
     if alone := [route for route, count in counts.items() if count == 1]:
         said.append(f"One prompt gives no interval ({', '.join(alone)}), and without one the decision is "
                     "off: measure more prompts.")
-    return said
+    if few := [f"{route} {count}" for route, count in counts.items() if 1 < count < FEW]:
+        said.append(f"Few prompts ({', '.join(few)}): their intervals are wide, can hold what cannot be "
+                    "(less than one token a round), and miss the truth more often than one time in twenty. "
+                    "Measure more before you switch anything on.")
+    return said + list(document.get("notes", ()))
 
 
 def _law(trace: dict) -> str:

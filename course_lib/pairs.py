@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -43,7 +42,8 @@ REGISTRY = {
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
           "float64": torch.float64}
 LOOKUPS = ("first", "only")
-REFETCH = "delete it (a folder, or its entry in the hub's cache) and fetch it again"
+REFETCH = ("delete it (a folder, or its entry in the hub's cache) and fetch it again, or make it again if it "
+           "is your own")
 
 _RESERVED = re.compile(r"reserved|unused|extra_id", re.IGNORECASE)
 
@@ -113,9 +113,9 @@ def load_pair(name_or_target: str = "smol", draft: str | None = None, device: st
 
 
 def load_encoder(name_or_target: str = "smol") -> Callable[[list[dict[str, str]]], list[int]]:
-    """`Pair.encode` of a pair (by registry name, or its target), without its models.
+    """`Pair.encode` of a pair, without its models. Raises PairError where its tokenizer cannot be read.
 
-    Raises PairError as `load_pair` does.
+    name_or_target: as `load_pair` takes it with lookup="only": a registry name, or the target alone.
     """
     target, _ = REGISTRY.get(name_or_target, (name_or_target, None))
     return partial(_encode, from_hub(transformers.AutoTokenizer, target))
@@ -184,9 +184,7 @@ def _encode(tokenizer, messages: list[dict[str, str]]) -> list[int]:
 
 def _check_tokenizer(target, draft: str) -> None:
     source = _cut(draft)[0]
-    files = [Path(folder) / "tokenizer.json" for folder in (target.name_or_path, source)]
-    if all(path.exists() for path in files) and filecmp.cmp(*files, shallow=False):
-        return  # a draft made for this target: half a second less than reading it once more
+    # Read even where both have the same tokenizer.json: other files of the folder add tokens to it.
     check_vocabularies(target.get_vocab(), from_hub(transformers.AutoTokenizer, source).get_vocab())
 
 

@@ -89,7 +89,7 @@ def settings(document: dict) -> dict[str, str]:
                                        for name, value in config.items()) + "\n  }"
     t, d = shlex.quote(target), shlex.quote(draft)
     return {
-        "vllm": f"# above load {chosen[-1][0]} nothing was measured: off there\n"
+        "vllm": f"# {_known([load for load, _ in chosen])}\n"
                 f"vllm serve {t} \\\n"
                 f"  --speculative-config {shlex.quote(pretty)}",
         "sglang": f"{for_loads}{argmax}\n"
@@ -126,6 +126,13 @@ def all_loads(document: dict) -> list[int]:
 def loads(first: int, last: int) -> str:
     """"load 4", or "load 4 to 16"."""
     return f"load {first}" if first == last else f"load {first} to {last}"
+
+
+def _known(measured: Sequence[int]) -> str:
+    """What holds where nothing was measured, as in `schedule`."""
+    if len(measured) == 1:
+        return f"measured at load {measured[0]}: the same below it, off above"
+    return f"measured at loads {', '.join(map(str, measured))}: between them the k of the larger, off above"
 
 
 def number(value: float | None) -> float | None:

@@ -19,20 +19,23 @@ def sweep_table(document: dict) -> Group:
             choice = f"k={one['best_k']}" if one["best_k"] else "off"
             parts += [Text(""), Text(f"{route}, load {load}: {choice}. {one['reason']}", style="bold")]
             measured = any(row["measured"] is not None for row in one["table"])
-            drawn = _table("k", "tokens/round", "predicted", *(["measured", "error"] if measured else []))
+            drawn = _table("k", "tokens/round", "predicted", *(["of those timed", "measured", "error"]
+                                                              if measured else []))
             for row in one["table"]:
                 cells = [str(row["k"]), _with_error(row, "tokens_per_round", "tokens"),
                          _with_error(row, "predicted", "predicted")]
                 if row["measured"] is not None:
-                    cells += [_with_error(row, "measured", "measured"), f"{row['error']:+.1%}"]
+                    cells += [f"{row['predicted_checked']:.2f}", _with_error(row, "measured", "measured"),
+                              f"{row['error']:+.1%}"]
                 drawn.add_row(*cells)
             iid = one["iid"]
-            parts += [drawn, Text(f"α {found['alpha']:.2f}, from which the formula takes "
-                                  f"{'k=' + str(iid['best_k']) if iid['best_k'] else 'no k'} "
-                                  f"({iid['speedup']:.2f}); another k each round could gain at most "
-                                  f"{one['adaptive'] - 1:.0%} more; {found['prompts']} prompts")]
+            formula = (f"k={iid['best_k']}, a speedup of {iid['speedup']:.2f}" if iid["best_k"]
+                       else "no draft at all")
+            parts += [drawn, Text(f"{found['prompts']} prompts, α {found['alpha']:.2f}. From α alone the "
+                                  f"formula would take {formula}. A k chosen anew each round could gain at "
+                                  f"most {one['adaptive'] - 1:.0%} more.")]
     if "check" in document:
-        parts += [Text(""), *_check(document["check"])]
+        parts += [Text(""), *_check(document["check"]), *_scattered(document)]
     return Group(*parts)
 
 
@@ -74,12 +77,23 @@ def _check(check: dict) -> Sequence[Text | Table]:
         drawn.add_row(str(row["k"]), f"{row['predicted']:.3f}", f"{row['measured']:.3f}",
                       f"{row['error']:+.1%}")
     worst = check["worst"]
-    return (Text(f"all routes together, {counts} prompts, each decoded at every k and plainly in turn",
+    return (Text(f"all routes together, {counts} prompts timed, each decoded at every k and plainly in turn",
                  style="bold"), drawn,
-            Text(f"error, predicted against measured, over routes and k: median {check['median']:.1%}, worst "
-                 f"{worst['error']:+.1%} ({worst['route']}, k={worst['k']}), and median "
-                 f"{check['median_cost_error']:.1%} if told the tokens per round of these runs; "
-                 f"costs {check['costs']}"))
+            Text("The error is that of the prediction for the prompts timed; predicted is for all prompts. "
+                 f"Over routes and k its median is {check['median']:.1%}, the worst {worst['error']:+.1%} "
+                 f"({worst['route']}, k={worst['k']})."),
+            Text("Told the tokens per round of these runs, the prediction is off by "
+                 f"{check['median_cost_error']:.1%} in the median: that much comes from the costs, "
+                 f"{check['costs']}."))
+
+
+def _scattered(document: dict) -> list[Text]:
+    """A warning where measured speedups scatter so much that they say nothing."""
+    wild = [f"{route} k={row['k']}" for route, found in document["routes"].items()
+            for row in found["loads"]["1"]["table"] if row["measured_low"] is not None
+            and row["measured_high"] - row["measured_low"] > row["measured"]]
+    return [Text(f"The clock scattered: ± more than half of the value at {', '.join(wild)}. Was the machine "
+                 "busy? Measure again on a quiet one, or time more prompts (--limit).")] if wild else []
 
 
 def _origin(meta: dict) -> str:

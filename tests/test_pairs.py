@@ -1,6 +1,7 @@
 """Protects loading: any two Llama-shaped models become a pair, and every way to fail names its remedy."""
 
 import json
+import shutil
 from pathlib import Path
 
 import httpx
@@ -17,7 +18,15 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 
 from course_lib import pairs
 from course_lib.fetch import PROPOSES
-from course_lib.pairs import REGISTRY, PairError, check_vocabularies, load_pair, with_untrained_draft
+from course_lib.pairs import (
+    REGISTRY,
+    PairError,
+    check_vocabularies,
+    load_encoder,
+    load_pair,
+    with_draft,
+    with_untrained_draft,
+)
 from course_lib.sampling import Sampling
 from course_lib.speculate import decode
 
@@ -265,6 +274,29 @@ def test_a_draft_with_another_vocabulary_is_refused_before_weights_are_read(soun
     monkeypatch.setattr(pairs, "load_model", lambda *_: pytest.fail("the weights were read"))
     with pytest.raises(PairError, match="id 257 is 'word1' for the target and 'word2' for the draft"):
         load_pair(str(sound), str(copy), device="cpu")
+
+
+def test_files_beside_the_same_tokenizer_make_it_another_vocabulary(sound, copy, tmp_path_factory):
+    """transformers adds the tokens that tokenizer_config.json names."""
+    other = tmp_path_factory.mktemp("other")
+    shutil.copytree(sound, other, dirs_exist_ok=True)
+    for folder, tokens in ((copy, ["<a>", "<b>"]), (other, ["<b>", "<a>"])):
+        config = json.loads((sound / "tokenizer_config.json").read_text()) | {"extra_special_tokens": tokens}
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    assert (other / "tokenizer.json").read_bytes() == (copy / "tokenizer.json").read_bytes()
+    with pytest.raises(PairError, match="different vocabularies"):
+        load_pair(str(other), str(copy), device="cpu")
+    with pytest.raises(PairError, match="different vocabularies"):
+        with_draft(load_pair(str(other), lookup="only", device="cpu"), str(copy))
+
+
+def test_an_encoder_without_models_encodes_as_the_pair_does(folders, pair, monkeypatch):
+    monkeypatch.setattr(pairs, "load_model", lambda *_: pytest.fail("the weights were read"))
+    monkeypatch.setitem(REGISTRY, "small", tuple(map(str, folders)))
+    for name in ("small", str(folders[0])):
+        assert load_encoder(name)(MESSAGES) == pair.encode(MESSAGES)
+    with pytest.raises(PairError, match="there is no model in"):
+        load_encoder(str(folders[0] / "none"))
 
 
 # Weights that are not there, or damaged

@@ -35,11 +35,14 @@ def row(k, tokens, predicted, half=0.05, measured=None):
     def ends(mean):
         return (None, None) if half is None or mean is None else (mean - half, mean + half)
 
-    error = None if measured is None else predicted / measured - 1
+    timed = predicted + 0.01  # the prediction for the prompts that were timed
+    real = {"error": None}
+    if measured is not None:
+        real = {"error": timed / measured - 1, "predicted_checked": timed}
     return {"k": k, "tokens_per_round": tokens, "tokens_low": ends(tokens)[0], "tokens_high": ends(tokens)[1],
             "predicted": predicted, "predicted_low": ends(predicted)[0], "predicted_high": ends(predicted)[1],
             "measured": measured, "measured_low": ends(measured)[0], "measured_high": ends(measured)[1],
-            "error": error}
+            **real}
 
 
 def load(predicted, half=0.05, measured=(None, None, None), adaptive=1.0625, iid=(4, 1.5)):
@@ -128,7 +131,7 @@ def test_these_documents_have_the_shape_of_the_real_one(document):
         assert set(mine) == set(theirs)
     mine, theirs = document["routes"]["chat"]["loads"]["1"], real["routes"]["a"]["loads"]["4"]
     assert set(mine) == set(theirs) and set(mine["iid"]) == set(theirs["iid"])
-    assert set(mine["table"][0]) == set(theirs["table"][0])
+    assert set(mine["table"][0]) == set(theirs["table"][0]) | {"predicted_checked"}  # what `check` adds
     text = Page(render(real)["html"]).text
     assert "a: speculate with k = " in text and "b: off at every load measured, because with k=1 the " in text
     assert "off from load 4 on" in text
@@ -174,17 +177,19 @@ def test_the_page_opens_with_the_decisions(document):
 def test_every_number_of_the_table_is_the_document_s(document):
     made = render(document)
     table = Page(made["html"]).tables[0]
-    assert table[0] == ["route", "k", "tokens per round", "predicted", "measured", "error of prediction"]
+    assert table[0] == ["route", "k", "tokens per round", "predicted", "predicted for those timed",
+                        "measured", "error of prediction"]
     expected = [(name, each) for name, found in document["routes"].items()
                 for each in found["loads"]["1"]["table"]]
     assert len(table) == 1 + len(expected)
     for shown, (name, each) in zip(table[1:], expected, strict=True):
         assert shown[:2] == [name, str(each["k"])]
-        for text, mean, unit in zip(shown[2:5], ("tokens_per_round", "predicted", "measured"),
+        for text, mean, unit in zip([*shown[2:4], shown[5]], ("tokens_per_round", "predicted", "measured"),
                                     ("", "×", "×"), strict=True):
             low, high = (each[f"{mean.split('_')[0]}_{end}"] for end in ("low", "high"))
             assert text == f"{each[mean]:.2f}{unit} [{low:.2f}, {high:.2f}]"
-        assert shown[5] == f"{each['error'] * 100:+.1f} %"
+        assert shown[4] == f"{each['predicted_checked']:.2f}×"
+        assert shown[6] == f"{(each['predicted_checked'] / each['measured'] - 1) * 100:+.1f} %"
     second = Page(made["html"]).tables[1][1:]
     assert [line[:3] for line in second] == [
         ["chat", "1", "k = 2"], ["chat", "4", "off"], ["chat", "16", "off"],
@@ -276,7 +281,7 @@ def test_names_are_escaped_wherever_they_stand(document):
     assert seen in page.text and html.escape(seen) in made["html"] and NASTY not in made["html"]
     lines = [line for line in made["markdown"].split("\n") if "alert" in line and line.startswith("|")]
     assert lines and all(cells(line)[0] == seen for line in lines)
-    assert all(len(cells(line)) == 6 for line in lines)
+    assert {len(cells(line)) for line in lines} == {6, 7}  # by load, by k
     for line in re.sub(r"(?ms)^```.*?^```", "", made["markdown"]).split("\n"):
         assert not re.search(r"(?<!\\)<script|(?<!\\)\*\*b|(?<!\\)`c|(?<!\\)\]\(http", line), line
 
@@ -445,7 +450,7 @@ def test_what_is_not_a_number_is_a_dash(document, tmp_path):
     chat |= {"adaptive": float("nan"), "iid": {"best_k": 0, "speedup": 1.0}}
     paths = write(document, tmp_path / "out")
     page = Page(paths["html"].read_text(encoding="utf-8"))
-    assert page.tables[0][1][3:5] == ["–", "–"] and page.tables[1][1][4:] == ["–", "off"]
+    assert page.tables[0][1][3] == page.tables[0][1][5] == "–" and page.tables[1][1][4:] == ["–", "off"]
     assert "nan" not in page.text.lower()
     found = json.loads(paths["json"].read_text(encoding="utf-8"), parse_constant=pytest.fail)
     assert found["routes"]["chat"]["loads"]["1"]["table"][0]["predicted"] is None
@@ -457,6 +462,21 @@ def test_many_routes_and_loads_are_all_in_the_tables():
     page = Page(render(document)["html"])
     assert len(page.tables[1]) == 1 + 20 * 9
     assert "route 19 " in page.images()[0]["alt"] and "route 3 " not in page.images()[0]["alt"]
+
+
+def test_few_prompts_and_prompts_left_out_are_said(document):
+    document["routes"]["json"]["prompts"] = 3
+    said = render(document | {"notes": ["Prompts: a.jsonl: left out line 4."]})["markdown"]
+    assert "Few prompts (json 3)" in said and "left out line 4" in said
+    document["routes"]["json"]["prompts"] = 12
+    assert "Few prompts" not in render(document)["markdown"]
+
+
+def test_the_formula_is_compared_with_what_the_replay_finds_not_with_the_decision(document):
+    document["routes"]["chat"]["loads"] = {"1": load((1.02, 1.04, 0.9))}
+    said = Page(render(document)["html"]).text
+    assert "the replay of the text finds k = 2, 1.04× [0.99, 1.09], and by its interval off" in said
+    assert "the replay of the text finds k = 4, 1.83×." in said
 
 
 def test_an_empty_sweep_is_refused(document):

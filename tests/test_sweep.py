@@ -317,7 +317,7 @@ def test_a_check_fills_every_line_of_load_1(pair, sampling, capsys):
     assert found["meta"]["costs"]["target"] == measured.meta["target"]
     assert said[-1][1:] == (4, 4)
     show(sweep_table(found))
-    assert "told the tokens per round of these runs" in " ".join(capsys.readouterr().out.split())
+    assert "Told the tokens per round of these runs" in " ".join(capsys.readouterr().out.split())
     json.dumps(found, allow_nan=False)
 
 

@@ -122,8 +122,8 @@ def run_command(folder: Path, notebooks: Path, timeout: float = 120) -> int:
         times = nbformat.read(path, as_version=4).metadata.get(TIMES) if path.exists() else None
         if times:
             slow = f" ({SLOW} are meant: was the machine busy?)" if times["slowest_cell"] > SLOW else ""
-            print(f"{one.name}: ran {times['seconds']} s, declared {one.minutes} min; slowest cell "
-                  f"{times['slowest_cell']} s{slow}", file=sys.stderr)
+            print(f"{one.name}: ran in {times['seconds']} s (for a reader: {one.minutes} minutes); "
+                  f"slowest cell {times['slowest_cell']} s{slow}", file=sys.stderr)
     return int(bool(failures))
 
 

@@ -82,8 +82,10 @@ def _statistics(lines: list[str], k: int | None) -> list[Reading]:
         rounds, drafted, accepted = values
         calls = re.search(r"#calls\(b,g,a\)\s*=\s*\d+\s+\d+\s+(\d+)", rest)
         rates = _rates(re.search(r"#acc rate/pos\s*=\s*" + _VALUES, rest))
+        counted = "#gen drafts"
         if calls and float(calls[1]) > 0:
             rounds = float(calls[1])  # the rounds that the mean and the rates are over
+            counted = "the last of #calls(b,g,a)"
         last[name] = Reading(  # each line holds those before it
             ENGINE, "log", name, cumulative=True, rounds=rounds, drafted=drafted, accepted=accepted,
             k=agree(k, len(rates) or None, "the list of positions"),
@@ -91,7 +93,7 @@ def _statistics(lines: list[str], k: int | None) -> list[Reading]:
             notes=(SINCE_THE_START, "Of one drafter. #acc drafts / #gen drafts is the chance that the first "
                    "token is accepted, not a token rate."),
             reported={"tokens_per_round": "#mean acc len", "per_position": "#acc rate/pos",
-                      "rounds": "#gen drafts", "drafted": "#gen tokens", "accepted": "#acc tokens"})
+                      "rounds": counted, "drafted": "#gen tokens", "accepted": "#acc tokens"})
     return list(last.values())
 
 
@@ -104,7 +106,8 @@ def _requests(lines: list[str], k: int | None) -> list[Reading]:
             continue
         accepted, drafted, rest = float(found[1]), float(found[2]), found[3]
         rates = _rates(re.search(r"acceptance rate per position\s*=\s*" + _VALUES, rest))
-        length = field(rest, r"mean (?:acceptance length|len)")
+        named = re.search("mean (?:acceptance length|len)", rest)
+        length = field(rest, named[0]) if named else None
         longest = agree(k, len(rates) or None, "the line")
         rounds = rounds_from_length(accepted, drafted, length, longest) if length is not None else None
         by_k.setdefault(longest, []).append(Reading(
@@ -112,7 +115,8 @@ def _requests(lines: list[str], k: int | None) -> list[Reading]:
             positions=tuple(rate * rounds for rate in rates) if rates and rounds else None,
             warnings=() if longest or rounds else (_NO_K,),
             notes=("One line a request; they are pooled by their counts.",),
-            reported={"prefix_rate": "draft acceptance (rate)", "tokens_per_round": "mean len",
+            reported={"prefix_rate": "draft acceptance (rate)",
+                      "tokens_per_round": named[0] if named else "mean len",
                       "drafted": "generated", "accepted": "accepted"}))
     return [pool(readings) for readings in by_k.values()]
 

@@ -121,7 +121,7 @@ def tokens_per_round_figure(table) -> tuple[Figure, str]:
         sentences.append(f"{route} goes from {mean[0]:.2f} to {mean[-1]:.2f} (formula {formula[-1]:.2f})")
     axes.plot([], [], linestyle=(0, (4, 2)), linewidth=1, color="grey", marker="", label="i.i.d. formula")
     axes.set(xlabel="k, drafts a round", ylabel="tokens per round", xticks=ks)
-    axes.legend()
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)  # above: inside it would cover a band
     over = f"{prompts[0]} prompts" if len(prompts) == 1 else f"{prompts[0]} to {prompts[-1]} prompts"
     routes = _listed(list(table["route"].unique()))
     bands = f"Shaded bands are 95 % intervals over {over}"

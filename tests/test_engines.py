@@ -180,6 +180,13 @@ def test_case_histogram():
     assert one.per_position == pytest.approx([4 / 43, 3 / 43, 3 / 43])
     torn = read_metrics(text("vllm_request").replace("[39, 1, 0, 3]", "[39, 1, 0, 4]"))
     assert torn.per_position is None and "histogram is left out" in torn.warnings[0]
+    alone = json.loads(text("vllm_request"))
+    part = alone["metrics"]["speculative_decoding"]
+    alone["metrics"]["speculative_decoding"] = {
+        key: part[key] for key in ("acceptance_histogram", "num_spec_tokens")}
+    same = read_metrics(json.dumps(alone))
+    for name in ("k", "rounds", "accepted", "drafted", "tokens_per_round", "alpha", "per_position"):
+        assert getattr(same, name) == getattr(one, name), name
 
 
 @pytest.mark.parametrize("form", ["metrics", "log", "request", "llama"])

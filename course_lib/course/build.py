@@ -147,7 +147,7 @@ def _solutions(cell: Cell, cells: list[Cell], index: int) -> tuple[Cell, str]:
 
 
 def _left_out(cells: list[tuple[Cell, str]]) -> list[bool]:
-    return left_out([("" if SKIP in cell.tags else text, LIVE in cell.tags)
+    return left_out([("", False) if SKIP in cell.tags else (text, LIVE in cell.tags)
                      for cell, text in cells if cell.kind == "code"])
 
 

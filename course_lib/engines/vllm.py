@@ -62,7 +62,8 @@ def read_scrape(scrape: Scrape, k: int | None) -> list[Reading]:
 def read_object(node: dict, model: str | None, k: int | None) -> Reading | None:
     """A response's `metrics.speculative_decoding`, or the JSON that `vllm bench serve` saves."""
     request = node.get("speculative_decoding")
-    if isinstance(request, dict) and "num_accepted_draft_tokens" in request:
+    ours = {"num_accepted_draft_tokens", "acceptance_histogram"}  # TensorRT-LLM has a histogram, too
+    if isinstance(request, dict) and ours & request.keys() and "total_accepted_draft_tokens" not in request:
         return _request(request, node, model, k)
     if "spec_decode_acceptance_length" in node or "spec_decode_num_drafts" in node:
         return _bench_json(node, model, k)

@@ -325,8 +325,7 @@ for route, (plain, seconds) in my_times.items():
 pd.DataFrame(lines).T
 
 # %% [markdown]
-# With four prompts a route the last line is a rough plan, and a pessimistic one: so few prompts give wide intervals. More of
-# them would ask for fewer (above).
+# The last column is a rough plan. From so few prompts it can be off by a factor of several, either way (above).
 #
 # ## Costs
 #
@@ -586,19 +585,21 @@ print(report.settings(chosen)[ENGINE])
 # A decision is right for the traffic it was made for. Afterwards nobody looks at it, unless something rings.
 #
 # What to watch is the **mean acceptance length**: tokens per round, the target's own included. Every engine prints it
-# or its parts, 1 + accepted ÷ drafts. And what to compare it with is the break-even. Below it the engine is slower than
+# or its parts, 1 + accepted ÷ rounds. And what to compare it with is the break-even. Below it the engine is slower than
 # without a draft.
 
 # %%
-places = [(one["speedup"], route, int(load), max(one["table"], key=lambda row: row["predicted"])["k"])
+places = [(one["best_k"] > 0, one["speedup"], route, int(load), max(one["table"], key=lambda row: row["predicted"])["k"])
           for route, found in chosen["routes"].items() for load, one in found["loads"].items()]
-speedup, watched, load, k = max(places)
+on, speedup, watched, load, k = max(places)  # what is on comes before what is off
 threshold = costs.at(load).break_even_tokens(k)
 answers = texts_read.accepts(watched)
 tokens = np.array([len(answer) for answer in answers])
 rounds = replay_rounds(answers, [k])[:, 0]
 usual = tokens.sum() / rounds.sum()
-print(f"best case of all: {watched} at load {load} with k = {k}, predicted {speedup:.2f}×")
+print(f"best case {'of those that are on' if on else '(none is on)'}: {watched} at load {load} with k = {k}, predicted {speedup:.2f}×")
+if len(answers) < 8:
+    print(f"that route has {len(answers)} requests: too few to say how a window of them wobbles; below is a sketch")
 print(f"usual length {usual:.2f}, break-even {threshold:.2f}: " + (f"the length may fall by {1 - threshold / usual:.0%} before it stops paying"
       if usual > threshold else "it should not be on at all"))
 

@@ -131,7 +131,7 @@ def loads(first: int, last: int) -> str:
 def _known(measured: Sequence[int]) -> str:
     """What holds where nothing was measured, as in `schedule`."""
     if len(measured) == 1:
-        return f"measured at load {measured[0]}: the same below it, off above"
+        return f"measured at load {measured[0]} alone: off above it"
     return f"measured at loads {', '.join(map(str, measured))}: between them the k of the larger, off above"
 
 

@@ -3,6 +3,7 @@ check against runs whose speedup is known."""
 
 import json
 import math
+from copy import copy
 from itertools import product
 
 import numpy as np
@@ -10,16 +11,19 @@ import pandas as pd
 import pytest
 from tiny import letter_pair
 
+from course_lib import decision_commands
 from course_lib.__main__ import main
 from course_lib.costs import CostTable, RoundCosts
 from course_lib.intervals import ratio_interval
-from course_lib.lookup import LOOKUP, MODEL, NOTHING
+from course_lib.lookup import LOOKUP, MODEL, NOTHING, Lookup
+from course_lib.measure import choose_prompts
 from course_lib.prompts import Prompt
+from course_lib.replay import tokens_per_round
 from course_lib.sampling import Sampling
 from course_lib.sweep import KS, TABLE, Text, add_measured, check, costs_for, decide, predict, texts_of
 from course_lib.tables import show, sweep_table
 from course_lib.theory import expected_tokens
-from course_lib.traces import Trace, measure_trace
+from course_lib.traces import Trace, add_lookup, measure_trace
 from course_lib.wallclock import choose
 
 COSTS = RoundCosts(0.3, {1: 1.0, 2: 1.1, 3: 1.25, 5: 1.4, 9: 2.0}, overhead=0.2)
@@ -298,6 +302,42 @@ def test_the_commands_decide_from_files_and_refuse_in_one_line(pair, tmp_path, c
         assert main(arguments) == 2
         said = capsys.readouterr()
         assert said.out == "" and said.err.startswith(line) and said.err.count("\n") == 1
+
+
+def test_a_recorded_trace_is_decided_with_lookup_too(pair, tmp_path, monkeypatch, capsys):
+    """Before the draft, or alone."""
+    file = tmp_path / "p.jsonl"
+    file.write_text("\n".join(json.dumps({"route": "chat", "prompt": text})
+                              for text in ("1 2 1 2 1 2", "3 4 3 4")))
+    prompts = choose_prompts(file, None, None)
+    recorded = measure_trace(pair, prompts, Sampling(0.0), 24)
+    recorded.save(tmp_path / "a.parquet")
+    CostTable({1: COSTS}, {"machine": "m", "date": "2026", "command": "c"}).save(tmp_path / "costs.json")
+    found = {}
+    for lookup, draft in (("first", pair.draft), ("only", None)):
+        loaded = copy(pair)
+        loaded.draft, loaded.lookup = draft, Lookup()
+        monkeypatch.setattr(decision_commands, "pair_of", lambda *_, loaded=loaded: loaded)
+        assert main(["sweep", str(tmp_path / "a.parquet"), "--costs", str(tmp_path / "costs.json"),
+                     "--ks", "1,4", "--prompts", str(file), "--lookup", lookup, "--json"]) == 0
+        table = json.loads(capsys.readouterr().out)["routes"]["chat"]["loads"]["1"]["table"]
+        found[lookup] = [row["tokens_per_round"] for row in table]
+        wanted = add_lookup(recorded, pair.encode, prompts, Lookup(), draft=draft is not None)
+        assert found[lookup] == pytest.approx(tokens_per_round(wanted, [1, 4])["mean"].tolist())
+    assert found["first"] != found["only"]
+
+
+def test_a_clock_that_scattered_is_said(pair, capsys):
+    prompts = prompts_of({"chat": 2})
+    found = check(pair, measure_trace(pair, prompts, Sampling(0.0), 8), prompts, [2], limit=2)
+    row = found["routes"]["chat"]["loads"]["1"]["table"][0]
+    for half, said in ((0.4, False), (0.6, True)):
+        row |= {"measured": 1.0, "measured_low": 1 - half, "measured_high": 1 + half,
+                "predicted_checked": 1.23}
+        show(sweep_table(found))
+        out = " ".join(capsys.readouterr().out.split())
+        assert ("The clock scattered: ± more than half of the value at chat k=2." in out) == said
+        assert f"1.23 1.00 ±{half:.2f}" in out  # the error is of these two
 
 
 @pytest.mark.parametrize("sampling", [Sampling(0.0), Sampling(1.0)])

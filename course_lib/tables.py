@@ -88,12 +88,13 @@ def _check(check: dict) -> Sequence[Text | Table]:
 
 
 def _scattered(document: dict) -> list[Text]:
-    """A warning where measured speedups scatter so much that they say nothing."""
+    """A warning where measured speedups scatter so much that they say little."""
     wild = [f"{route} k={row['k']}" for route, found in document["routes"].items()
             for row in found["loads"]["1"]["table"] if row["measured_low"] is not None
             and row["measured_high"] - row["measured_low"] > row["measured"]]
-    return [Text(f"The clock scattered: ± more than half of the value at {', '.join(wild)}. Was the machine "
-                 "busy? Measure again on a quiet one, or time more prompts (--limit).")] if wild else []
+    return [Text(f"± more than half of what was measured at {', '.join(wild)}: the machine was busy, or too "
+                 "few prompts were timed. Time them again when it is quiet, or more of them (--limit).")
+            ] if wild else []
 
 
 def _origin(meta: dict) -> str:

@@ -336,7 +336,7 @@ def test_a_clock_that_scattered_is_said(pair, capsys):
                 "predicted_checked": 1.23}
         show(sweep_table(found))
         out = " ".join(capsys.readouterr().out.split())
-        assert ("The clock scattered: ± more than half of the value at chat k=2." in out) == said
+        assert ("± more than half of what was measured at chat k=2: the machine was busy" in out) == said
         assert f"1.23 1.00 ±{half:.2f}" in out  # the error is of these two
 
 
